@@ -1,0 +1,122 @@
+"""From a configuration to a finished run on this machine: where data, device, engine and reports come together."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+
+from fedgala.checkpoint import Layouts
+from fedgala.client import Trainer, num_steps
+from fedgala.config import RunConfig
+from fedgala.data.domain import Dataset, DomainData
+from fedgala.data.source import open_dataset
+from fedgala.engines.local import LocalEngine
+from fedgala.errors import ConfigError, DataError
+from fedgala.evaluation import evaluate
+from fedgala.export import save_encoder
+from fedgala.messages import ServerState
+from fedgala.observe import Observer
+from fedgala.report.plots import draw_run
+from fedgala.run import RoundLoop, Run
+from fedgala.settings import near
+
+
+def train(config: RunConfig, observer: Observer | None = None) -> Run:
+    """Carry out a run on this machine, or finish it; returns at once when it is finished already.
+
+    Raises:
+        FedgalaError: a mistake in the configuration or the data, a damaged file, a loss that is not a number.
+        KeyboardInterrupt: as it comes; the last whole round has been saved, and the same call goes on from there.
+    """
+    watcher = observer or Observer()
+    run = Run(config, config.folder)
+    if run.finished:
+        watcher.note(f"already finished: {run.folder}")
+        return run
+    device = choose_device(config.engine.device)
+    if config.engine.threads:
+        torch.set_num_threads(config.engine.threads)
+    dataset = open_dataset(config.data, watcher)
+    sources, target = split_target(dataset, config.data.target)
+    check_batches(sources, config.federation.batch_size)
+    with run.opened():
+        trainer = Trainer(config, device)
+        state = _play(run, trainer, sources, target, dataset.fingerprint, watcher)
+        trainer.load_(state.weights, state.statistics)
+        draw_run(run, [*sources, *([target] if target else [])], watcher)
+        save_encoder(run.encoder_path, trainer.model.module.get_submodule("encoder"), config)
+    return run
+
+
+def _play(
+    run: Run,
+    trainer: Trainer,
+    sources: Sequence[DomainData],
+    target: DomainData | None,
+    fingerprint: str,
+    watcher: Observer,
+) -> ServerState:
+    here = [domain.to(trainer.device) for domain in sources]
+    unseen = target.to(trainer.device) if target else None
+    model = trainer.model
+    loop = RoundLoop(
+        run=run,
+        engine=LocalEngine(trainer, here),
+        clients=[domain.name for domain in here],
+        layouts=Layouts(trainer.layout, model.statistics_layout),
+        evaluate=partial(evaluate, trainer, here, unseen),
+        metadata={"run": run.config.hash, "data": fingerprint},
+        watcher=watcher,
+    )
+    federation = run.config.federation
+    watcher.begin(
+        run.config, run.folder, {d.name: num_steps(len(d), federation.batch_size, federation.epochs) for d in here}
+    )
+    return loop.play(ServerState(0, model.weights.clone(), model.statistics.clone(), None))
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that `name` stands for.
+
+    Raises:
+        ConfigError: no such device here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+        raise ConfigError(f"engine.device = {name!r}: allowed: auto, cpu, cuda, cuda:N")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"engine.device = {name!r}: this machine has {torch.cuda.device_count()} CUDA devices")
+    return torch.device(name)
+
+
+def split_target(dataset: Dataset, target: str | None) -> tuple[tuple[DomainData, ...], DomainData | None]:
+    """The domains to train on, and the unseen one, if one is named.
+
+    Raises:
+        DataError: no such domain, or none is left to train on.
+    """
+    if target is not None and target not in dataset.names:
+        raise DataError(f"data.target = {target!r}: no such domain in {dataset.name}; {near(target, dataset.names)}")
+    sources = tuple(domain for domain in dataset.domains if domain.name != target)
+    if not sources:
+        raise DataError(
+            f"{dataset.name} has one domain only, {target}, and it is the unseen one: nothing is left to train on; "
+            "add another domain beside it, or train without --target"
+        )
+    return sources, dataset[target] if target is not None else None
+
+
+def check_batches(sources: Sequence[DomainData], batch_size: int) -> None:
+    """Refuse a batch that a client can't fill.
+
+    Raises:
+        DataError: a client has fewer images than a batch.
+    """
+    smallest = min(sources, key=len)
+    if len(smallest) < batch_size:
+        raise DataError(
+            f"domain {smallest.name} has {len(smallest)} images, fewer than federation.batch_size = {batch_size}; "
+            f"use --batch-size {len(smallest)} or less, or add images"
+        )

@@ -1,0 +1,227 @@
+"""A run is a value: one frozen, typed and complete configuration, from which everything else follows.
+
+Defaults are the paper's (its appendix), but for the sign of local alignment, where Algorithm 1 and the prose disagree:
+the default is the prose's meaning, the preset `paper` takes Algorithm 1 literally. Presets live in `presets`.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from fedgala.errors import ConfigError
+from fedgala.settings import Section, setting
+
+UNIT_CHOICES = ("tensor", "layer", "model")
+
+
+@dataclass(frozen=True)
+class DataConfig(Section):
+    """Which images, and which domain nobody trains on."""
+
+    path: str = setting("shapes", "folder DIR/<domain>/[<class>/]*.jpg, or the embedded set: shapes", flag="--data")
+    target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")
+    size: int = setting(128, "longest side of a stored picture, pixels", low=8, high=1024)
+    limit: int | None = setting(None, "at most this many images per domain", low=1, flag="--limit")
+    strict: bool = setting(False, "refuse the data set when a file can't be read, instead of skipping the file")
+
+
+@dataclass(frozen=True)
+class ViewsConfig(Section):
+    """How a random view of an image is made (SimCLR's augmentation)."""
+
+    crop: int = setting(32, "side of a view, pixels", low=8, high=512)
+    scale: tuple[float, float] = setting(
+        (0.08, 1.0), "share of the picture's area in a crop, from and to", above=0, high=1
+    )
+    ratio: tuple[float, float] = setting((3 / 4, 4 / 3), "width over height of a crop, from and to", above=0)
+    flip: float = setting(0.5, "probability of a horizontal flip", low=0, high=1)
+    jitter: float = setting(0.8, "probability of the colour jitter", low=0, high=1)
+    brightness: float = setting(0.8, "strength of the brightness jitter", low=0, high=1)
+    contrast: float = setting(0.8, "strength of the contrast jitter", low=0, high=1)
+    saturation: float = setting(0.8, "strength of the saturation jitter", low=0, high=1)
+    hue: float = setting(0.2, "strength of the hue jitter, in turns of the colour wheel", low=0, high=0.5)
+    grayscale: float = setting(0.2, "probability of a gray view", low=0, high=1)
+
+    def check(self) -> None:
+        """Ranges must go upwards."""
+        for name in ("scale", "ratio"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ConfigError(f"views.{name} = {[low, high]}: the first value must not exceed the second")
+
+
+@dataclass(frozen=True)
+class ModelConfig(Section):
+    """The encoder, and the projector between it and the loss."""
+
+    encoder: str = setting(
+        "resnet18", "resnet18 (the paper) or small (for CPUs)", choices=("resnet18", "small"), flag="--encoder"
+    )
+    projector_hidden: int = setting(4096, "width of the projector's hidden layer", low=1)
+    projector_output: int = setting(2048, "length of a projection", low=1)
+
+
+@dataclass(frozen=True)
+class SslConfig(Section):
+    """The self-supervised loss."""
+
+    method: str = setting("simclr", "self-supervised method", choices=("simclr",))
+    temperature: float = setting(0.07, "temperature of NT-Xent", above=0)
+
+
+@dataclass(frozen=True)
+class OptimizerConfig(Section):
+    """How a client turns gradients into steps."""
+
+    name: str = setting("adam", "optimizer", choices=("adam", "sgd"))
+    learning_rate: float = setting(3e-3, "learning rate, eta", above=0, flag="--learning-rate")
+    momentum: float = setting(0.9, "momentum of sgd", low=0, high=0.9999)
+    weight_decay: float = setting(0.0, "weight decay, as torch.optim's", low=0)
+    schedule: str = setting("constant", "learning rate over the rounds", choices=("constant", "cosine"))
+    state: str = setting("keep", "a client's optimizer state between its rounds", choices=("keep", "reset"))
+
+
+@dataclass(frozen=True)
+class LocalConfig(Section):
+    """Local alignment: which gradients a client lets through."""
+
+    rule: str = setting(
+        "discard", "what happens to a gradient that does not agree with the reference",
+        choices=("none", "discard", "reweight", "project"),
+    )  # fmt: skip
+    threshold: float = setting(0.0, "a cosine above this agrees, tau", low=-1, high=1)
+    unit: str = setting("layer", "what is judged as a whole", choices=UNIT_CHOICES)
+    sign: str = setting(
+        "descent", "compare the gradient as printed in Algorithm 1, or the descent step", choices=("printed", "descent")
+    )
+    factor: float = setting(0.5, "what rule reweight multiplies by, RF", low=0, high=1)
+    first_round: int = setting(2, "first round with local alignment; the second is the first with a reference", low=2)
+
+    def check(self) -> None:
+        """Projection removes what conflicts, and a positive cosine does not."""
+        if self.rule == "project" and self.threshold > 0:
+            raise ConfigError(f"local.threshold = {self.threshold:g}: rule project needs at most 0")
+
+
+@dataclass(frozen=True)
+class ServerConfig(Section):
+    """Global alignment: how much each client counts."""
+
+    rule: str = setting("agreement", "weights by agreement (FedGaLA) or by samples", choices=("agreement", "fedavg"))
+    iterations: int = setting(3, "iterations of global alignment", low=0, high=1000)
+    gamma: float = setting(1.0, "share of the agreement weights in the mixture with FedAvg's", low=0, high=1)
+    unit: str = setting("model", "what has a weight of its own", choices=UNIT_CHOICES)
+
+
+@dataclass(frozen=True)
+class FederationConfig(Section):
+    """Rounds, clients and local training."""
+
+    rounds: int = setting(100, "communication rounds, T", low=1, flag="--rounds")
+    epochs: float = setting(7.0, "local epochs per round, E; fractions are allowed", above=0, flag="--epochs")
+    batch_size: int = setting(128, "images per step, each seen in two views, B", low=2, flag="--batch-size")
+    participation: float = setting(1.0, "share of the clients that take part in a round", above=0, high=1)
+    norm_statistics: str = setting(
+        "average", "BatchNorm statistics: averaged, or each client's own", choices=("average", "local")
+    )
+    l2: float = setting(0.0, "weight of the squared L2 norm of the parameters, lambda", low=0)
+    proximal: float = setting(0.0, "weight of the squared distance to the global model (FedProx), mu", low=0)
+
+
+@dataclass(frozen=True)
+class ProbeConfig(Section):
+    """What is measured on the unseen domain, where there are labels; a monitor without labels always runs."""
+
+    every: int = setting(
+        0, "rounds between evaluations; 0 evaluates after the last round only", low=0, flag="--probe-every"
+    )
+    ratios: tuple[float, ...] = setting(
+        (0.1, 0.3), "shares of the target's labels for the linear probe", above=0, high=0.95
+    )
+    splits: int = setting(10, "random splits per ratio", low=1, high=1000)
+    stratified: bool = setting(True, "splits keep the classes' shares")
+    epochs: int = setting(100, "epochs of the linear probe", low=1)
+    learning_rate: float = setting(3e-3, "Adam's learning rate for the linear probe", above=0)
+    neighbours: int = setting(20, "neighbours of the kNN monitor", low=1)
+
+
+@dataclass(frozen=True)
+class EngineConfig(Section):
+    """Where and how the arithmetic runs."""
+
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N", identity=False, flag="--device")
+    precision: str = setting(
+        "auto", "auto: bfloat16 on CUDA, float32 elsewhere", choices=("auto", "float32", "bfloat16")
+    )
+    threads: int | None = setting(None, "CPU threads; all cores if not said", low=1, identity=False, flag="--threads")
+
+
+@dataclass(frozen=True)
+class RunConfig(Section):
+    """Everything that makes a run."""
+
+    name: str = setting(
+        "", "name of the run's folder; made from data and target if empty", identity=False, flag="--name"
+    )
+    out: str = setting("runs", "where runs are kept", identity=False, flag="--out")
+    seed: int = setting(0, "seed of all random decisions", low=0, flag="--seed")
+    data: DataConfig = DataConfig()
+    views: ViewsConfig = ViewsConfig()
+    model: ModelConfig = ModelConfig()
+    ssl: SslConfig = SslConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    local: LocalConfig = LocalConfig()
+    server: ServerConfig = ServerConfig()
+    federation: FederationConfig = FederationConfig()
+    probe: ProbeConfig = ProbeConfig()
+    engine: EngineConfig = EngineConfig()
+
+    @property
+    def hash(self) -> str:
+        """Eight hex digits of everything that makes results what they are."""
+        text = json.dumps(self.to_dict(identity_only=True), sort_keys=True)
+        return blake2b(text.encode(), digest_size=4).hexdigest()
+
+    @property
+    def folder(self) -> Path:
+        """Where the run lives."""
+        name = self.name or "-".join(filter(None, (Path(self.data.path).name.split(".")[0], self.data.target)))
+        return Path(self.out) / f"{name}-{self.hash}"
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested plain data `base` with the values of `over` on top."""
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name)
+        merged[name] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The nested data of a TOML file.
+
+    Raises:
+        ConfigError: the file can't be read or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config {path} is not TOML: {error}") from error
+
+
+def to_toml(config: RunConfig) -> str:
+    """A TOML file that gives `config` again; settings without a value are left out, as TOML has no null."""
+    data = config.to_dict()
+    lines = [f"{name} = {json.dumps(value)}" for name, value in data.items() if not isinstance(value, dict)]
+    for section, values in data.items():
+        if isinstance(values, dict):
+            lines += ["", f"[{section}]"]
+            lines += [f"{name} = {json.dumps(value)}" for name, value in values.items() if value is not None]
+    return "\n".join(lines) + "\n"

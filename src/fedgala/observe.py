@@ -1,0 +1,26 @@
+"""What a run tells whoever watches: a terminal, a plain log, a test, nobody."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from fedgala.config import RunConfig
+from fedgala.records import Record
+
+
+class Observer:
+    """Watches a run and does nothing; watchers override what they care for."""
+
+    def decoding(self, done: int, total: int) -> None:
+        """`done` of `total` pictures of the data set have been read."""
+
+    def begin(self, config: RunConfig, folder: Path, steps: Mapping[str, int]) -> None:
+        """Training starts or goes on; each client in `steps` takes so many of them in a round."""
+
+    def step(self) -> None:
+        """A client has taken one step."""
+
+    def record(self, record: Record) -> None:
+        """Something was recorded: a round, an evaluation."""
+
+    def note(self, line: str) -> None:
+        """Something the user should know."""

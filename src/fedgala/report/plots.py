@@ -1,0 +1,129 @@
+"""Pictures of a run: how it went, and what its clients saw. Without matplotlib a run is complete but for these."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from fedgala import seeds
+from fedgala.config import RunConfig
+from fedgala.data import augment
+from fedgala.data.domain import DomainData
+from fedgala.observe import Observer
+from fedgala.records import Record
+from fedgala.run import Run
+from fedgala.storage import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+PICTURES = 6  # a row of samples
+
+
+def draw_run(run: Run, domains: Sequence[DomainData], watcher: Observer) -> None:
+    """Write ``plots/training.png`` and ``plots/views.png`` into the run's folder."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        watcher.note("no plots: matplotlib is not installed")
+        return
+    save(training_figure(Figure(figsize=(10, 6.4), layout="constrained"), run), run.folder / "plots" / "training.png")
+    save(views_figure(Figure(layout="constrained"), run.config, domains), run.folder / "plots" / "views.png")
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure as PNG, whole or not at all."""
+    write_atomically(path, lambda temporary: figure.savefig(temporary, format="png", dpi=120))
+
+
+def training_figure(figure: "Figure", run: Run) -> "Figure":
+    """Loss, discarded share, client weights and accuracy over the rounds."""
+    rounds, evaluations = run.records.read("round"), run.records.read("evaluation")
+    panels = figure.subplots(2, 2).flat
+    _per_client(next(panels), rounds, "loss", "training loss")
+    _per_client(next(panels), rounds, "discarded", "share of gradients discarded", share=True)
+    _per_client(next(panels), rounds, "weight", "client weight")
+    _accuracy(next(panels), evaluations)
+    figure.suptitle(f"{run.folder.name}: {run.config.federation.rounds} rounds")
+    return figure
+
+
+def _per_client(axes: "Axes", rounds: Sequence[Record], key: str, label: str, share: bool = False) -> None:
+    names = sorted({name for record in rounds for name in record["clients"]})
+    for index, name in enumerate(names[: len(COLORS)]):
+        known = [record for record in rounds if key in record["clients"].get(name, {})]
+        values = [record["clients"][name][key] for record in known]
+        axes.plot([record["round"] for record in known], values, label=name, **_style(index))
+    if not any(key in client for record in rounds for client in record["clients"].values()):
+        axes.text(0.5, 0.5, "local alignment was off", transform=axes.transAxes, ha="center", color="gray")
+    _finish(axes, label, (0, 1) if share else None)
+
+
+def _accuracy(axes: "Axes", evaluations: Sequence[Record]) -> None:
+    known = [record for record in evaluations if "probe" in record]
+    index = 0
+    for part in ("encoder", "projector"):
+        for ratio in known[0]["probe"][part] if known else ():
+            values = torch.tensor([record["probe"][part][ratio] for record in known]) * 100
+            rounds = [record["round"] for record in known]
+            label = f"{part}, {float(ratio):.0%} of the labels"
+            spread = values.std(1, correction=0)
+            axes.errorbar(rounds, values.mean(1), spread, label=label, capsize=2, **_style(index))
+            index += 1
+    if known:
+        axes.plot(
+            [r["round"] for r in known], [r["knn"] * 100 for r in known], label="kNN", **{**_style(index), "ls": ":"}
+        )
+    else:
+        ranks = [record["monitor"]["effective_rank"] for record in evaluations]
+        axes.plot([record["round"] for record in evaluations], ranks, label="encoder", **_style(0))
+    _finish(axes, "accuracy on the unseen domain, %" if known else "effective rank of the features")
+
+
+def _style(index: int) -> dict[str, Any]:
+    return {"color": COLORS[index % len(COLORS)], "marker": "os^Dv"[index % 5], "ms": 3.5, "lw": 1.4}
+
+
+def _finish(axes: "Axes", label: str, limits: tuple[float, float] | None = None) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set(xlabel="round", ylabel=label)
+    if limits:
+        axes.set_ylim(*limits)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8)
+
+
+def views_figure(figure: "Figure", config: RunConfig, domains: Sequence[DomainData]) -> "Figure":
+    """For each domain a row of pictures, and under it the two views that training might see of each."""
+    figure.set_size_inches(1.1 * PICTURES + 1, 3.5 * len(domains) + 0.3)
+    grid = figure.subplots(3 * len(domains), PICTURES, squeeze=False)
+    views = augment.Views(**config.views.to_dict())
+    for row, domain in enumerate(domains):
+        index = torch.linspace(0, len(domain) - 1, PICTURES).long()
+        some = domain.to(torch.device("cpu")).take(index)
+        draws = augment.draw(some.sizes.repeat(2, 1), views, seeds.generator(config.seed, "pictures", domain.name))
+        both = augment.apply(some.images, draws, views.crop)
+        _row(grid[3 * row], [_picture(some, i) for i in range(PICTURES)], domain.name)
+        _row(grid[3 * row + 1], list(both[:PICTURES]), "a view")
+        _row(grid[3 * row + 2], list(both[PICTURES:]), "another view")
+    return figure
+
+
+def _picture(data: DomainData, index: int) -> Tensor:
+    height, width = data.sizes[index].tolist()
+    return data.images[index, :, :height, :width].expand(3, -1, -1).float() / 255
+
+
+def _row(cells: Any, pictures: Sequence[Tensor], label: str) -> None:
+    for axes, picture in zip(cells, pictures, strict=True):
+        axes.imshow(picture.permute(1, 2, 0).numpy())
+        axes.set(xticks=[], yticks=[])
+    cells[0].set_ylabel(label, fontsize=8)

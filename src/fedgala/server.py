@@ -1,0 +1,69 @@
+"""The server's side of a round: reject what is not finite, weigh, sum, step (Algorithm 1, lines 4-13)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedgala import seeds
+from fedgala.aggregation import RULES, Mixing, statistics_weights, weighted_sum
+from fedgala.alignment import gram
+from fedgala.config import ServerConfig
+from fedgala.errors import TrainingError
+from fedgala.messages import ClientUpdate, ServerState
+from fedgala.parameters import Layout
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """How a round's updates were combined, for the records."""
+
+    weights: dict[str, float]  # each client's share, averaged over the units that have weights of their own
+    rejected: tuple[str, ...]  # clients whose update was not finite
+    cosines: Tensor  # (K, K) between the updates of the clients in `weights`, in that order
+
+
+def participants(clients: Sequence[str], share: float, seed: int, round: int) -> list[str]:
+    """The clients of a round, in the order of their names: ``share`` of all, at least one."""
+    ordered = sorted(clients)
+    count = max(1, math.floor(share * len(ordered) + 0.5))
+    chosen = torch.randperm(len(ordered), generator=seeds.generator(seed, "participants", round))[:count]
+    return [ordered[index] for index in sorted(chosen.tolist())]
+
+
+def server_step(
+    state: ServerState, updates: Sequence[ClientUpdate], config: ServerConfig, layout: Layout, statistics: Layout
+) -> tuple[ServerState, Aggregate]:
+    """The next global model from the clients' updates.
+
+    Updates are taken in the order of the clients' names: arrival order can't change a bit of the result.
+
+    Raises:
+        TrainingError: no update is finite.
+    """
+    ordered = sorted(updates, key=lambda update: update.client)
+    good = [u for u in ordered if bool(u.update.isfinite().all()) and bool(u.statistics.isfinite().all())]
+    names = [u.client for u in good]
+    rejected = tuple(u.client for u in ordered if u.client not in names)
+    if not good:
+        raise TrainingError(f"round {state.round + 1}: no client sent a finite update ({', '.join(rejected)})")
+    samples = torch.tensor([float(u.num_samples) for u in good], device=layout.device)
+    vectors = [u.update for u in good]
+    products = gram(vectors, layout)
+    mixing = Mixing(config.iterations, config.gamma, config.unit)
+    weights = RULES[config.rule](products, samples / samples.sum(), layout, mixing)
+    total = weighted_sum(vectors, weights, layout)
+    per_statistic = statistics_weights(weights, layout, statistics)
+    averaged = weighted_sum([u.statistics for u in good], per_statistic, statistics)
+    shares = dict(zip(names, weights.mean(0).tolist(), strict=True))
+    new = ServerState(state.round + 1, state.weights + total, averaged, total)
+    return new, Aggregate(shares, rejected, cosines(products.sum(0)))
+
+
+def cosines(products: Tensor) -> Tensor:
+    """(K, K) the cosines between vectors from their inner products; 0 where one is zero."""
+    norms = products.diagonal().sqrt()
+    scale = norms[:, None] * norms
+    return torch.where(scale > 0, products / torch.where(scale > 0, scale, 1.0), 0.0)
