@@ -301,6 +301,7 @@ def test_views_out_of_range_are_refused(wrong: dict[str, float]) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 def test_a_gpu_gives_the_views_of_the_cpu_without_waiting() -> None:
     images = noise(32, 3, 128, 128)
     sizes = torch.full((64, 2), 128)

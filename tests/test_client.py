@@ -1,4 +1,4 @@
-"""The engine adds nothing of its own: a round is SimCLR with torch.optim and autograd, and alignment where asked for."""
+"""The engine adds nothing of its own: a round is SimCLR with torch.optim, and alignment where asked for."""
 
 from typing import Any
 
@@ -65,14 +65,30 @@ def naive_run(settings: RunConfig, optimizer: str) -> dict[str, torch.Tensor]:
     return module.state_dict()
 
 
-@pytest.mark.parametrize("name", ["adam", "sgd"])
-@pytest.mark.parametrize("penalty", [{}, {"l2": 0.01}, {"proximal": 0.1}, {"l2": 0.01, "proximal": 0.1}])
-def test_one_client_without_alignment_is_plain_training(name: str, penalty: dict[str, float]) -> None:
-    settings = config(**OFF, optimizer={"name": name, "learning_rate": 0.01}, federation=penalty)
-    found, expected = engine_run(settings), naive_run(settings, name)
-    for key, tensor in expected.items():
-        if tensor.is_floating_point() and key != "projector.0.bias":  # its true gradient is 0: rounding, amplified
-            torch.testing.assert_close(found[key], tensor, rtol=2e-3, atol=2e-4, msg=lambda m, key=key: f"{key}: {m}")
+def moved(after: dict[str, torch.Tensor], before: dict[str, torch.Tensor]) -> torch.Tensor:
+    """How far training went, but for a bias before a norm: its true gradient is 0, and Adam amplifies the rounding."""
+    names = [n for n, t in before.items() if t.is_floating_point() and n != "projector.0.bias" and "running" not in n]
+    return torch.cat([(after[name] - before[name]).flatten() for name in names])
+
+
+@pytest.mark.parametrize(
+    ("name", "rate", "penalty"),
+    [
+        ("adam", 1e-3, {}),
+        ("sgd", 1e-2, {}),
+        ("sgd", 1e-2, {"l2": 0.1}),
+        ("sgd", 1e-2, {"proximal": 1.0}),
+        ("sgd", 1e-2, {"l2": 0.1, "proximal": 1.0}),
+    ],
+)
+def test_one_client_without_alignment_is_plain_training(name: str, rate: float, penalty: dict[str, float]) -> None:
+    settings = config(**OFF, optimizer={"name": name, "learning_rate": rate}, federation=penalty)
+    start = {n: t.clone() for n, t in Trainer(settings, CPU).model.module.state_dict().items()}
+    found, expected = moved(engine_run(settings), start), moved(naive_run(settings, name), start)
+    assert float((found - expected).norm() / expected.norm()) < 1e-3
+    if penalty:
+        plain = config(**OFF, optimizer={"name": name, "learning_rate": rate})
+        assert float((found - moved(engine_run(plain), start)).norm() / expected.norm()) > 0.05
 
 
 def broadcast(trainer: Trainer, number: int, reference: torch.Tensor | None) -> Broadcast:
@@ -156,7 +172,7 @@ def test_the_server_rejects_what_is_not_finite_by_name_and_goes_on() -> None:
     new, aggregate = server_step(state, [good, bad], ServerConfig(), trainer.layout, trainer.model.statistics_layout)
     assert aggregate.rejected == ("broken",) and aggregate.weights == {"only": 1.0}
     torch.testing.assert_close(new.weights, sent.weights + good.update)
-    with pytest.raises(TrainingError, match="no client sent a finite update .broken."):
+    with pytest.raises(TrainingError, match=r"no client sent a finite update \(broken\)"):
         server_step(state, [bad], ServerConfig(), trainer.layout, trainer.model.statistics_layout)
 
 

@@ -1,6 +1,7 @@
 """A directory tree as a listing: order, layouts, clutter, and one clear line for each mistake."""
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -92,8 +93,8 @@ def test_links(tmp_path: Path) -> None:
     (root / "a" / "c" / "round.jpg").symlink_to("round.jpg")
     os.mkfifo(root / "a" / "c" / "pipe.jpg")  # opening it would wait for ever
     listing = list_folder(root)
-    assert names(listing) == ["a/c/1.jpg", "a/c/gone.jpg", "a/c/round.jpg", "a/linked/2.jpg"]
-    assert listing.others == ("a/c/pipe.jpg",)
+    assert names(listing) == ["a/c/1.jpg", "a/c/gone.jpg", "a/linked/2.jpg"]
+    assert listing.others == ("a/c/pipe.jpg", "a/c/round.jpg")
 
 
 def test_a_mixture_inside_one_domain_is_refused(tmp_path: Path) -> None:
@@ -176,21 +177,19 @@ def test_a_limit_is_spread_evenly_over_each_domain(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda path: path.write_bytes(b"yy"),
-        lambda path: os.utime(path),
-        lambda path: (path.write_bytes(b"y"), os.utime(path, ns=(0, 0))),
-        lambda path: path.unlink(),
-    ],
-)
+def rewrite(path: Path) -> None:
+    """Other bytes, and everything but the change time as it was: as unpacking another version of an archive does."""
+    path.write_bytes(b"y")
+    os.utime(path, ns=(0, 0))
+
+
+@pytest.mark.parametrize("change", [rewrite, Path.touch, Path.unlink, lambda path: path.write_bytes(b"xx")])
 def test_a_stamp_changes_with_the_file(tmp_path: Path, change: Callable[[Path], object]) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(b"x")
+    path = tree(tmp_path, "x") / "x"
     os.utime(path, ns=(0, 0))
     source = FileSource(str(path))
     before = source.stamp()
     assert source.stamp() == before
+    time.sleep(0.02)  # a file system's clock may tick as slowly as every 10 ms
     change(path)
     assert source.stamp() != before

@@ -82,6 +82,20 @@ def test_collapsed_features_have_defined_values(row: list[float]) -> None:
     assert monitor.knn_accuracy_leave_one_out(features[:100], torch.arange(100) % 2).item() == 0
 
 
+def test_collapse_up_to_rounding_is_collapse() -> None:
+    """One direction at many lengths differs in the last bits of its cosines; an offset leaves noise around its mean."""
+    line = torch.linspace(1, 3, 101)[:, None] * normal(0, 1, 37).float()
+    labels = torch.tensor([1] * 52 + [0] * 49)
+    assert monitor.knn_accuracy(line, labels, line, labels).item() == pytest.approx(52 / 101)
+    assert monitor.uniformity(line).item() == pytest.approx(0, abs=1e-5)
+    assert monitor.effective_rank(line).item() == pytest.approx(1, abs=1e-4)
+    noise = normal(1, 101, 8)
+    assert monitor.effective_rank(100 + 1e-7 * noise).item() == 0
+    assert monitor.effective_rank(100 + 1e-2 * noise).item() == pytest.approx(
+        oracles_probe.effective_rank(noise), rel=1e-5
+    )
+
+
 def test_ties_go_to_the_lowest_class() -> None:
     bank, query = torch.tensor([[1.0, 1.0], [1.0, 1.0]]), torch.tensor([[1.0, 1.0]])
     assert monitor.knn_accuracy(bank, torch.tensor([3, 1]), query, torch.tensor([1]), k=1).item() == 1

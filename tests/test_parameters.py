@@ -30,7 +30,7 @@ def test_backward_fills_the_flat_gradient_and_forward_the_statistics() -> None:
     twin(images).square().sum().backward()
     for name, p in twin.named_parameters():
         assert p.grad is not None
-        torch.testing.assert_close(flat.layout.views(flat.gradients)[name], p.grad)
+        torch.testing.assert_close(flat.layout.views(flat.gradients)[name], p.grad, rtol=1e-3, atol=1e-3)
     for name, b in twin.named_buffers():
         if b.is_floating_point():
             torch.testing.assert_close(flat.statistics_layout.views(flat.statistics)[name], b)

@@ -1,8 +1,8 @@
-"""From the clients' updates to one global update: a rule gives each client a weight, the weighted sum is the update.
+"""From the clients' updates to one global update: a rule weighs the clients, their weighted sum is the update.
 
-A rule sees the inner products of the updates, (segments, K, K), and each client's share of the samples, (K,); it returns
-one row of weights per segment, (segments, K). FedAvg's rows are all alike; FedGaLA's differ when the unit
-of global alignment is the layer or the tensor. Statistics take the weights of the layer they belong to.
+A rule sees the inner products of the updates, (segments, K, K), and each client's share of the samples, (K,); it
+returns one row of weights per segment, (segments, K). FedAvg's rows are all alike; FedGaLA's differ when the unit of
+global alignment is the layer or the tensor. Statistics take the weights of the layer they belong to.
 """
 
 from collections.abc import Callable, Sequence

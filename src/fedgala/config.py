@@ -22,7 +22,11 @@ UNIT_CHOICES = ("tensor", "layer", "model")
 class DataConfig(Section):
     """Which images, and which domain nobody trains on."""
 
-    path: str = setting("shapes", "folder DIR/<domain>/[<class>/]*.jpg, or the embedded set: shapes", flag="--data")
+    path: str = setting(
+        "shapes",
+        "a folder of DOMAIN/CLASS/picture.jpg, or DOMAIN/picture.jpg without labels, or shapes",
+        flag="--data",
+    )
     target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")
     size: int = setting(128, "longest side of a stored picture, pixels", low=8, high=1024)
     limit: int | None = setting(None, "at most this many images per domain", low=1, flag="--limit")
@@ -219,9 +223,14 @@ def read_toml(path: Path) -> dict[str, Any]:
 def to_toml(config: RunConfig) -> str:
     """A TOML file that gives `config` again; settings without a value are left out, as TOML has no null."""
     data = config.to_dict()
-    lines = [f"{name} = {json.dumps(value)}" for name, value in data.items() if not isinstance(value, dict)]
+    lines = [f"{name} = {_toml(value)}" for name, value in data.items() if not isinstance(value, dict)]
     for section, values in data.items():
         if isinstance(values, dict):
             lines += ["", f"[{section}]"]
-            lines += [f"{name} = {json.dumps(value)}" for name, value in values.items() if value is not None]
+            lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it: as JSON does, but characters beyond the basic plane stand for themselves."""
+    return json.dumps(value, ensure_ascii=False)

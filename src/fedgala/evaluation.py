@@ -4,11 +4,10 @@ Features come from whole pictures, resized to the size of a view. Both candidate
 (what the paper's text freezes) and the projector's output (what its released code probes).
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedgala import monitor, probe, seeds
 from fedgala.client import Trainer
@@ -23,23 +22,19 @@ MONITORED = 512  # images that the monitors look at
 TRANSFER_PROBES = 3  # they differ in initial values and order only, so a few tell the spread
 
 
-@dataclass(frozen=True)
-class Features:
-    """(N, F) what the two parts of the model make of N pictures."""
+Features = Mapping[str, Tensor]  # (N, F) for each part of the model that is probed
 
-    encoder: Tensor
-    projector: Tensor
 
-    def items(self) -> list[tuple[str, Tensor]]:
-        """Both, by name."""
-        return [("encoder", self.encoder), ("projector", self.projector)]
+@torch.no_grad()
+def encode(encoder: nn.Module, data: DomainData, crop: int) -> Tensor:
+    """(N, F) the encoder's features of whole pictures; the encoder should be in evaluation mode."""
+    return torch.cat([encoder(pictures).float() for pictures in _pictures(data, crop)])
 
 
 @torch.no_grad()
 def extract(trainer: Trainer, data: DomainData) -> Features:
-    """The features of whole pictures under the trainer's present weights, norms in evaluation mode."""
-    pictures = (augment.resize(*chunk, trainer.views.crop) for chunk in _chunks(data))
-    return _features(trainer, pictures)
+    """Both parts' features of whole pictures under the trainer's present weights, norms in evaluation mode."""
+    return _features(trainer, _pictures(data, trainer.views.crop))
 
 
 def evaluate(trainer: Trainer, sources: Sequence[DomainData], target: DomainData | None, state: ServerState) -> Record:
@@ -52,19 +47,20 @@ def evaluate(trainer: Trainer, sources: Sequence[DomainData], target: DomainData
         return record
     features = extract(trainer, target)
     classes = 1 + max(int(d.labels.max()) for d in (target, *sources) if d.labels is not None)
-    record["knn"] = float(monitor.knn_accuracy_leave_one_out(features.encoder, target.labels, config.neighbours))
-    record["probe"] = _probes(features, target.labels, config, classes, seed)
+    record["knn"] = float(monitor.knn_accuracy_leave_one_out(features["encoder"], target.labels, config.neighbours))
+    record["probe"] = probe_features(features, target.labels, config, classes, seed)
     labelled = [(extract(trainer, source), source.labels) for source in sources if source.labels is not None]
     if labelled:
         record["transfer"] = _transfer(labelled, (features, target.labels), config, classes, seed)
     return record
 
 
-def _probes(
+def probe_features(
     features: Features, labels: Tensor, config: ProbeConfig, classes: int, seed: int
 ) -> dict[str, dict[str, list[float]]]:
+    """Accuracies, 0 to 1, of linear probes within one labelled domain: part, share of labels, splits."""
     recipe = probe.Recipe(config.epochs, config.learning_rate)
-    out: dict[str, dict[str, list[float]]] = {"encoder": {}, "projector": {}}
+    out: dict[str, dict[str, list[float]]] = {name: {} for name in features}
     for ratio in config.ratios:
         cuts = [seeds.generator(seed, "split", f"{ratio:g}", s) for s in range(config.splits)]
         splits = probe.make_splits(labels, ratio, cuts, stratified=config.stratified)
@@ -86,7 +82,7 @@ def _transfer(
     labels = torch.cat([labels for _, labels in sources])
     out: dict[str, list[float]] = {}
     for name, matrix in target[0].items():
-        known = torch.cat([dict(features.items())[name] for features, _ in sources])
+        known = torch.cat([features[name] for features, _ in sources])
         starts = [seeds.generator(seed, "transfer", name, s) for s in range(TRANSFER_PROBES)]
         table = probe.transfer_probe((known, labels), (matrix, target[1]), starts, classes, recipe)
         out[name] = probe.accuracy(table).tolist()
@@ -99,16 +95,17 @@ def _monitor(trainer: Trainer, domains: Sequence[DomainData], seed: int) -> dict
         _features(trainer, (_view(trainer, part, seed, number) for part in _sample(domains))) for number in (0, 1)
     )
     return {
-        "alignment": float(monitor.alignment(first.encoder, second.encoder)),
-        "uniformity": float(monitor.uniformity(first.encoder)),
-        "effective_rank": float(monitor.effective_rank(first.encoder)),
+        "alignment": float(monitor.alignment(first["encoder"], second["encoder"])),
+        "uniformity": float(monitor.uniformity(first["encoder"])),
+        "effective_rank": float(monitor.effective_rank(first["encoder"])),
     }
 
 
 def _view(trainer: Trainer, data: DomainData, seed: int, number: int) -> Tensor:
     """The same random views in every round, so that a monitor's curve shows the model and not the draw."""
     chance = seeds.generator(seed, "monitor", data.name, number, device=trainer.device)
-    return augment.apply(data.images, augment.draw(data.sizes, trainer.views, chance), trainer.views.crop)
+    views = augment.apply(data.images, augment.draw(data.sizes, trainer.views, chance), trainer.views.crop)
+    return views.contiguous(memory_format=torch.channels_last)
 
 
 def _sample(domains: Sequence[DomainData]) -> list[DomainData]:
@@ -122,14 +119,17 @@ def _sample(domains: Sequence[DomainData]) -> list[DomainData]:
 
 def _features(trainer: Trainer, pictures: Iterable[Tensor]) -> Features:
     module = trainer.model.module.eval()
+    encoder, projector = module.get_submodule("encoder"), module.get_submodule("projector")
     parts = []
     for images in pictures:
-        encoded = module.get_submodule("encoder")(images.contiguous(memory_format=torch.channels_last))
-        parts.append((encoded, module.get_submodule("projector")(encoded)))
+        encoded = encoder(images)
+        parts.append((encoded.float(), projector(encoded).float()))
     module.train()
-    encoder, projector = zip(*parts, strict=True)
-    return Features(torch.cat(encoder).float(), torch.cat(projector).float())
+    return {
+        name: torch.cat(part) for name, part in zip(("encoder", "projector"), zip(*parts, strict=True), strict=True)
+    }
 
 
-def _chunks(data: DomainData) -> Iterable[tuple[Tensor, Tensor]]:
-    return zip(torch.split(data.images, CHUNK), torch.split(data.sizes, CHUNK), strict=True)
+def _pictures(data: DomainData, crop: int) -> Iterator[Tensor]:
+    for images, sizes in zip(torch.split(data.images, CHUNK), torch.split(data.sizes, CHUNK), strict=True):
+        yield augment.resize(images, sizes, crop).contiguous(memory_format=torch.channels_last)

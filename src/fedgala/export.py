@@ -21,7 +21,8 @@ def save_encoder(path: Path, encoder: nn.Module, config: RunConfig) -> None:
         "run": config.hash,
         "target": config.data.target or "",
     }
-    save_tensors(path, encoder.state_dict(), metadata)
+    tensors = {name: tensor for name, tensor in encoder.state_dict().items() if tensor.is_floating_point()}
+    save_tensors(path, tensors, metadata)  # the norms' batch counters count one process, not the federation
 
 
 def load_encoder(path: str | Path) -> ResNet:

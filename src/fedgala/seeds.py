@@ -10,7 +10,10 @@ import torch
 
 
 def seed_for(seed: int, purpose: str, *counters: int | str) -> int:
-    """A 63-bit seed for `purpose` (and round, client, ...), far from those of all other purposes and counters."""
+    """A 63-bit seed for `purpose` (and round, client, ...), far from those of all other purposes and counters.
+
+    A hash, for torch's CPU generator heeds the low 32 bits only: all of them depend on everything.
+    """
     text = "\x1f".join([str(seed), purpose, *(f"{type(counter).__name__}={counter}" for counter in counters)])
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) >> 1
 

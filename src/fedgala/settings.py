@@ -1,6 +1,6 @@
 """Frozen sections of settings that check themselves: the machinery under `config`.
 
-Each field carries its one line of help and its allowed values. A wrong type or value raises one `ConfigError` that names
+Each field carries its one line of help and its allowed values. A wrong type or value raises a `ConfigError` that names
 the field, the value and what is allowed, whether it came from Python, a TOML file or the command line.
 """
 
@@ -153,6 +153,6 @@ def _check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> None:
     wrong |= high is not None and value > high
     wrong |= above is not None and value <= above
     if wrong:
-        bounds = [f"at least {low:g}"] * (low is not None) + [f"above {above:g}"] * (above is not None)
-        bounds += [f"at most {high:g}"] * (high is not None)
+        words = (("at least", low), ("above", above), ("at most", high))
+        bounds = [f"{word} {bound:g}" for word, bound in words if bound is not None]
         raise ConfigError(f"{path} = {value!r}: must be {' and '.join(bounds) or 'a number'}")

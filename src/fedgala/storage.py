@@ -29,7 +29,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     Raises:
         CheckpointError: the file can't be written (disk full, no permission); an older file is left as it was.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")  # one name, so that what a killed process left is overwritten
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)

@@ -62,9 +62,8 @@ class Draws:
 
 def draw(sizes: Tensor, views: Views, generator: torch.Generator) -> Draws:
     """Draws one view of each picture in `sizes` (N, 2), on the generator's device and from that generator alone."""
-    return draws_from(
-        torch.rand((len(sizes), sum(COLUMNS)), generator=generator, device=generator.device), sizes, views
-    )
+    uniform = torch.rand((len(sizes), sum(COLUMNS)), generator=generator, device=generator.device)
+    return draws_from(uniform, sizes, views)
 
 
 def draws_from(uniform: Tensor, sizes: Tensor, views: Views) -> Draws:

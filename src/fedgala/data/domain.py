@@ -1,4 +1,4 @@
-"""What training sees of data: domains of uint8 images in memory, of any sizes, with labels only where there are some."""
+"""What training sees of data: domains of uint8 images of any sizes, with labels only where there are some."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

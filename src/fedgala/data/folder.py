@@ -192,9 +192,9 @@ def _kind(entry: "os.DirEntry[str]") -> str:
     try:
         if entry.is_dir():
             return "folder"
-        readable = entry.is_file() or entry.is_symlink()
+        readable = entry.is_file() or not os.path.exists(entry.path)
     except OSError:  # links in a circle
-        readable = True
+        readable = False
     return "picture" if readable and os.path.splitext(entry.name)[1].lower() in SUFFIXES else "other"
 
 
@@ -274,7 +274,8 @@ def _near_miss(path: Path) -> str:
 
 def reason(error: OSError) -> str:
     """The system's own words for what went wrong, without number and path."""
-    return (error.strerror or type(error).__name__).lower()
+    words = error.strerror or type(error).__name__
+    return words[:1].lower() + words[1:]
 
 
 def _is_clutter(name: str) -> bool:

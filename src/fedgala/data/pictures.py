@@ -7,8 +7,10 @@ of which starts Ghostscript) by lying about its name.
 
 import io
 import math
+import mmap
 import os
 import struct
+import sys
 import zlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -17,6 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
+from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import numpy as np
@@ -31,6 +34,7 @@ THREADS = min(32, (os.cpu_count() or 1) + 2)
 MAX_PIXELS = 100_000_000  # a picture of more is taken for a decompression bomb
 
 _CHUNK, _CHUNK_BYTES = 64, 8 << 20  # pictures and pixels that one thread works on at a time, at most
+_NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000) if sys.platform == "linux" else 0  # named from Python 3.13 on
 _SIXTEEN_BITS = frozenset({"I", "I;16", "I;16L", "I;16B", "I;16N"})
 _GRAY = _SIXTEEN_BITS | {"1", "L", "LA", "La"}
 _UPRIGHT = {  # what undoes each EXIF orientation
@@ -43,19 +47,9 @@ _UPRIGHT = {  # what undoes each EXIF orientation
     8: Image.Transpose.ROTATE_90,
 }
 _ORIENTATION = 0x0112
-_DAMAGE = (  # what Pillow's readers raise on bytes that are not what their header promises
-    ArithmeticError,
-    EOFError,
-    LookupError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    struct.error,
-    zlib.error,
-)
-
+_DAMAGE: tuple[type[Exception], ...]  # what Pillow's readers raise on bytes that are not what their header promises
+_DAMAGE = (ArithmeticError, EOFError, LookupError, OSError, RuntimeError, SyntaxError, TypeError, ValueError)
+_DAMAGE += (struct.error, zlib.error)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -148,6 +142,22 @@ def decode_into(
     file.seek(0)
     _write_header(file, (len(pictures), channels, canvas, canvas))
     return pictures, skipped
+
+
+def map_images(path: Path) -> NDArray[np.uint8]:
+    """What `decode_into` wrote, mapped into memory; torch wants it writable, but nothing is written back.
+
+    NumPy's own way to do so (mode "c") has Linux set aside memory for all of it, and fail where there is less.
+    """
+    with open(path, "rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, _ = np.lib.format.read_array_header_1_0(file)
+        if sys.platform == "win32":
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        else:
+            flags, protection = mmap.MAP_PRIVATE | _NO_RESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+            mapped = mmap.mmap(file.fileno(), 0, flags, protection)
+        return np.ndarray(shape, np.uint8, mapped, file.tell())
 
 
 def _in_order(work: Callable[[Sequence[T]], R], tasks: Sequence[T], chunk: int) -> Generator[R, None, None]:

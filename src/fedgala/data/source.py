@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedgala.config import DataConfig
 from fedgala.data.domain import Dataset
-from fedgala.data.folder import Listing, list_folder
+from fedgala.data.folder import list_folder
 from fedgala.data.shapes import make_shapes
 from fedgala.data.store import Report, open_store
 from fedgala.observe import Observer
@@ -19,22 +19,23 @@ def open_dataset(config: DataConfig, watcher: Observer) -> Dataset:
     Raises:
         DataError: there is no such folder, or nothing in it that can be used.
     """
-    listing = find_listing(config)
-    if listing is None:
-        dataset = EMBEDDED[config.path]()
-        return dataset if config.limit is None else dataset.limited(config.limit)
+    return open_named(config, watcher)[0]
+
+
+def open_named(config: DataConfig, watcher: Observer) -> tuple[Dataset, tuple[str, ...]]:
+    """The pictures that `config` names, and for each, in order of the domains, the name of its file."""
+    if config.path in EMBEDDED:
+        whole = EMBEDDED[config.path]()
+        dataset = whole if config.limit is None else whole.limited(config.limit)
+        return dataset, tuple(f"{domain.name}/{i}" for domain in dataset.domains for i in range(len(domain)))
+    listing = list_folder(Path(config.path))
+    if config.limit is not None:
+        listing = listing.limited(config.limit)
     for line in listing.notes():
         watcher.note(line)
-
-    def tell(report: Report) -> None:
-        if report.skipped:
-            watcher.note(report.line())
-
-    return open_store(
-        listing, config.size, strict=config.strict, limit=config.limit, progress=watcher.decoding, report=tell
-    )
-
-
-def find_listing(config: DataConfig) -> Listing | None:
-    """The files of a folder; None for an embedded data set."""
-    return None if config.path in EMBEDDED else list_folder(Path(config.path))
+    reports: list[Report] = []
+    dataset = open_store(listing, config.size, strict=config.strict, progress=watcher.decoding, report=reports.append)
+    for line in filter(None, (report.line() for report in reports)):
+        watcher.note(line)
+    skipped = {entry.name for report in reports for entry in report.skipped}
+    return dataset, tuple(item.name for item in listing.items if item.name not in skipped)

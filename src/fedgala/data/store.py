@@ -27,7 +27,7 @@ import torch
 
 from fedgala.data.domain import Dataset, DomainData
 from fedgala.data.folder import Listing, counted, reason, some
-from fedgala.data.pictures import Look, Skipped, decode_into, look_at_all
+from fedgala.data.pictures import Look, Skipped, decode_into, look_at_all, map_images
 from fedgala.errors import CheckpointError, ConfigError, DataError
 
 if sys.platform != "win32":
@@ -36,6 +36,7 @@ if sys.platform != "win32":
 VERSION = 1  # of the files' layout and of what decoding does; another one never opens this one's stores
 MAX_SIZE = 4096
 IMAGES, SIZES, LABELS, META = "images.npy", "sizes.npy", "labels.npy", "meta.json"
+_CHECKED = {IMAGES: 128, SIZES: -1, LABELS: -1}  # bytes that are compared at each opening: a header, and all
 
 Progress = Callable[[int, int], None]
 
@@ -76,10 +77,9 @@ def open_store(
     """
     if not 1 <= size <= MAX_SIZE:
         raise ConfigError(f"size is {size}: 1 to {MAX_SIZE} pixels for the longest side are allowed")
-    if limit is not None:
-        if limit < 1:
-            raise ConfigError(f"limit is {limit}: at least 1 picture of each domain is needed")
-        listing = listing.limited(limit)
+    if limit is not None and limit < 1:
+        raise ConfigError(f"limit is {limit}: at least 1 picture of each domain is needed")
+    listing = listing if limit is None else listing.limited(limit)
     stores = (cache or default_cache()) / "stores"
     shortcut = stores / f"{_key(listing, size, (item.source.stamp() for item in listing.items))}.key"
     place, cached = _follow(shortcut), True
@@ -176,9 +176,8 @@ def _build(stage: Path, key: str, listing: Listing, looks: Sequence[Look], size:
         "classes": listing.classes,
         "domains": [(name, held[name]) for name in listing.domains],
         "skipped": [(skip.domain, skip.name, skip.reason) for skip in skipped],
-        "shape": (len(pictures), channels, canvas, canvas),
         "bytes": (stage / IMAGES).stat().st_size,
-        "digests": {name: _digest_of(stage / name) for name in (SIZES, LABELS)},
+        "digests": [(name, length, _digest_of(stage / name, length)) for name, length in _CHECKED.items()],
     }
     (stage / META).write_text(json.dumps({"checksum": _checksum(meta), **meta}), encoding="utf-8")
 
@@ -187,14 +186,14 @@ def _load(place: Path, listing: Listing) -> tuple[Dataset, tuple[Skipped, ...]]:
     """Map a store, after checks that do not read its pixels."""
     try:
         meta = _read_meta(place)
-        images = np.load(place / IMAGES, mmap_mode="c", allow_pickle=False)  # "c": torch wants memory it may write to
-        if images.dtype != np.uint8 or list(images.shape) != meta["shape"]:
-            raise ValueError(f"the header of {IMAGES} is not what was written")
+        images = map_images(place / IMAGES)
         sizes, labels = (np.load(place / name, allow_pickle=False) for name in (SIZES, LABELS))
     except OSError as error:
         raise _damaged(place, f"{Path(error.filename or place).name}: {reason(error)}") from error
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise _damaged(place, f"{META} is not JSON") from error
     except ValueError as error:
-        raise _damaged(place, " ".join(str(error).split())) from error
+        raise _damaged(place, str(error)) from error
     domains, start = [], 0
     for name, count in meta["domains"]:
         part = slice(start, start := start + count)
@@ -216,11 +215,11 @@ def _read_meta(place: Path) -> dict[str, Any]:
         raise ValueError(f"{META} does not match its checksum")
     if meta["key"] != place.name:
         raise ValueError(f"{META} belongs to the store {meta['key']}")
-    for name, digest in meta["digests"].items():
-        if _digest_of(place / name) != digest:
-            raise ValueError(f"{name} does not match its checksum")
     if (size := (place / IMAGES).stat().st_size) != meta["bytes"]:
         raise ValueError(f"{IMAGES} has {size:,} bytes, {meta['bytes']:,} were written")
+    for name, length, digest in meta["digests"]:
+        if _digest_of(place / name, length) != digest:
+            raise ValueError(f"{name} does not match its checksum")
     return meta
 
 
@@ -228,8 +227,9 @@ def _checksum(meta: dict[str, Any]) -> str:
     return _hash(json.dumps(meta, sort_keys=True))
 
 
-def _digest_of(path: Path) -> str:
-    return blake2b(path.read_bytes(), digest_size=16).hexdigest()
+def _digest_of(path: Path, length: int) -> str:
+    with open(path, "rb") as file:
+        return blake2b(file.read(length), digest_size=16).hexdigest()
 
 
 def _refuse(skipped: Sequence[Skipped]) -> None:

@@ -1,1 +1,1 @@
-"""Engines run clients: each is a function from a broadcast and client names to updates. The round loop is not theirs."""
+"""Engines run clients: each maps a broadcast and names of clients to their updates. The round loop is not theirs."""

@@ -26,13 +26,22 @@ PICTURES = 6  # a row of samples
 
 def draw_run(run: Run, domains: Sequence[DomainData], watcher: Observer) -> None:
     """Write ``plots/training.png`` and ``plots/views.png`` into the run's folder."""
+    if draw_curves(run, watcher):
+        from matplotlib.figure import Figure
+
+        save(views_figure(Figure(layout="constrained"), run.config, domains), run.folder / "plots" / "views.png")
+
+
+def draw_curves(run: Run, watcher: Observer) -> Path | None:
+    """Write ``plots/training.png``; None, and a note, where matplotlib is missing."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         watcher.note("no plots: matplotlib is not installed")
-        return
-    save(training_figure(Figure(figsize=(10, 6.4), layout="constrained"), run), run.folder / "plots" / "training.png")
-    save(views_figure(Figure(layout="constrained"), run.config, domains), run.folder / "plots" / "views.png")
+        return None
+    path = run.folder / "plots" / "training.png"
+    save(training_figure(Figure(figsize=(10, 6.4), layout="constrained"), run), path)
+    return path
 
 
 def save(figure: "Figure", path: Path) -> None:

@@ -1,0 +1,131 @@
+"""The commands, and how each kind of ending looks: a line and an exit code."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedgala import __version__
+from fedgala.api import train as train_run
+from fedgala.cli import data as data_commands
+from fedgala.cli import results
+from fedgala.cli.flags import configuration, with_settings
+from fedgala.cli.progress import Live, observer, say
+from fedgala.config import to_toml
+from fedgala.errors import FedgalaError
+from fedgala.presets import PRESETS
+
+app = typer.Typer(
+    name="fedgala",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Train one image encoder across sites that share neither data nor labels, for domains nobody has seen.\n\n"
+    "Start with **fedgala demo**; then **fedgala train --data YOUR_FOLDER**.",
+)
+app.add_typer(data_commands.app, name="data")
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say only what went wrong or needs attention")]
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+
+
+def version(show: bool) -> None:
+    """Print the version and stop."""
+    if show:
+        print(f"fedgala {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    show: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="print the version")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show the traceback of an error; goes anywhere")] = False,
+) -> None:
+    """Options of all commands."""
+
+
+def train(
+    settings: dict[str, str],
+    preset: Annotated[str | None, typer.Option(help=f"a named set of settings: {', '.join(PRESETS)}")] = None,
+    config: Annotated[Path | None, typer.Option(help="a TOML file with settings, as a run's config.toml")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the complete configuration and stop")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train an encoder on all domains of a data set but one.
+
+    Each domain is a client. The same command again finishes an interrupted run, or says that it is finished.
+    Settings come from the defaults (the paper's), then --preset, then --config, then the flags below.
+
+    **fedgala train --data shapes --target sketch --preset cpu**
+
+    **fedgala train --data photos/ --rounds 20**  (no labels, no held-out domain)
+    """
+    chosen = configuration(preset, config, settings)
+    if dry_run:
+        print(to_toml(chosen), end="")
+        return
+    watcher = observer(quiet)
+    try:
+        run = train_run(chosen, watcher)
+    except KeyboardInterrupt:
+        say(f"stopped; the last whole round is saved in {chosen.folder}. The same command goes on from there")
+        raise typer.Exit(INTERRUPTED) from None
+    finally:
+        if isinstance(watcher, Live):
+            watcher.close()
+    print(f"encoder  {run.encoder_path}")
+    if (run.folder / "plots").exists():
+        print(f"plots    {run.folder / 'plots'}")
+
+
+app.command("train")(with_settings(train))
+app.command("probe")(results.probe)
+app.command("embed")(results.embed)
+app.command("report")(results.report)
+app.command("demo")(results.demo)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code of a command: 0 done, 1 a defect of ours, 2 a mistake to put right, 130 interrupted."""
+    debug = "--debug" in arguments
+    words = [word for word in arguments if word != "--debug"]
+    try:
+        return _exit_code(lambda: app(words, standalone_mode=False))
+    except FedgalaError as error:
+        if debug:
+            traceback.print_exc()
+        say(f"fedgala: {error}")
+        return 2
+    except KeyboardInterrupt:
+        say("stopped")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as in `fedgala ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if debug:
+            traceback.print_exc()
+        where = f"{error.filename}: " if error.filename else ""
+        say(f"fedgala: {where}{error.strerror or error}")
+        return 2
+
+
+def _exit_code(call: Callable[[], object]) -> int:
+    try:
+        result = call()
+    except typer.Exit as ending:
+        return ending.exit_code
+    except typer.Abort:
+        return INTERRUPTED
+    except Exception as error:
+        message = getattr(error, "format_message", None)  # what typer says about wrong arguments has no public base
+        if message is None:
+            raise
+        say(f"fedgala: {message()}".replace("\n", " "))
+        return 2
+    return result if isinstance(result, int) else 0
