@@ -95,7 +95,7 @@ class Trainer:
         self.model.gradients.zero_()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
             loss = self.method.loss(self.model.module, views, self.config.ssl.temperature)
-        loss.backward()  # type: ignore[no-untyped-call]
+        torch.autograd.backward(loss)
         return loss.detach()
 
     def regularize_(self, global_weights: Tensor) -> None:

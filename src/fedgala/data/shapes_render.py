@@ -65,7 +65,7 @@ def noise(rng: Rng, size: int, *hills: Integer, octaves: int = 1, channels: tupl
     total = np.zeros((*channels, size, size), np.float32)
     for k in range(octaves):
         down, across = _spline(size, hills[0] << k), _spline(size, hills[-1] << k)
-        knots = rng.standard_normal((*channels, len(down), len(across)), dtype=np.float32) * 2.0 ** (1 - k)
+        knots = rng.standard_normal((*channels, len(down), len(across)), np.float32) * 2.0 ** (1 - k)
         # Not `@`: the last bits of a matrix product depend on how many threads BLAS has.
         total += np.einsum("...rj,jc->...rc", np.einsum("ir,...ij->...rj", down, knots), across)
     return total
@@ -85,9 +85,8 @@ def blur(field: Field, sigma: float) -> Field:
 
 def moved(field: Field, shift: Field) -> Field:
     """`field` pushed by `shift` (right, down), one for all pixels or one each; what comes in repeats the border."""
-    size = len(field)
+    size, place = len(field), np.arange(len(field))
     right, down = np.rint(shift * (size / 2)).astype(np.intp)
-    place = np.arange(size)
     return np.asarray(field[np.clip(place[:, None] - down, 0, size - 1), np.clip(place - right, 0, size - 1)])
 
 
@@ -278,8 +277,8 @@ def sketch(scene: Scene, rng: Rng) -> Field:
     """Pencil on white: lines drawn more than once by an unsteady hand, perhaps hatching, no fill."""
     size, light = len(scene.tone), sun(rng)
     x, y = grid(size)
-    finer = np.sqrt(np.mean(scene.edge < 0.03))  # the more lines a thing has, or its ink alone would name it
-    ink, width = np.zeros_like(x), rng.uniform(0.0035, 0.0105) / float(finer)
+    # The more lines, the thinner: else the sum of ink would name the thing.
+    ink, width = np.zeros_like(x), rng.uniform(0.0035, 0.0105) / math.sqrt(np.mean(scene.edge < 0.03))
     for _ in range(rng.integers(1, 4)):
         line = moved(scene.edge, rng.uniform(0.004, 0.016) * noise(rng, size, 5, channels=(2,)))
         pressure = np.clip(0.8 + 0.35 * noise(rng, size, 5), 0.1, 1.3)
