@@ -1,7 +1,9 @@
 """A run is a value: one frozen, typed and complete configuration, from which everything else follows.
 
-Defaults are the paper's (its appendix), but for the sign of local alignment, where Algorithm 1 and the prose disagree:
-the default is the prose's meaning, the preset `paper` takes Algorithm 1 literally. Presets live in `presets`.
+Defaults are the paper's (its appendix), but for two choices about local alignment that were measured, see
+``docs/method.md``:
+the sign is the prose's meaning and not Algorithm 1's letter, and a conflicting gradient is projected, not discarded.
+The preset `paper` takes the paper at its word. Presets live in `presets`.
 """
 
 import json
@@ -94,7 +96,7 @@ class LocalConfig(Section):
     """Local alignment: which gradients a client lets through."""
 
     rule: str = setting(
-        "discard", "what happens to a gradient that does not agree with the reference",
+        "project", "what happens to a gradient that does not agree with the reference",
         choices=("none", "discard", "reweight", "project"),
     )  # fmt: skip
     threshold: float = setting(0.0, "a cosine above this agrees, tau", low=-1, high=1)

@@ -1,7 +1,7 @@
 """Adam and SGD on the flat vector, with true skipping.
 
-A discarded tensor behaves as ``grad = None`` does in `torch.optim`: weight, moments and step count all stand still. A zero
-gradient is something else: Adam would still move along its momentum.
+A discarded tensor behaves as ``grad = None`` does in `torch.optim`: weight, moments and step count all stand still.
+A zero gradient is something else: Adam would still move along its momentum.
 """
 
 from collections.abc import Callable

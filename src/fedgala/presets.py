@@ -2,22 +2,24 @@
 
 `paper` is the text: Algorithm 1 literally, the appendix's hyper-parameters. `reference` is how the released code
 behaves, as far as its behaviour is a choice and not a defect: see ``docs/method.md`` for what it does not reproduce.
-`fedsimclr` is the paper's main baseline. `cpu` fits two cores and small pictures.
+`fedsimclr` is the paper's main baseline. `cpu` fits two cores, small pictures
+and minutes: few steps need mild views.
 """
 
 from typing import Any
 
 CPU: dict[str, Any] = {
     "model": {"encoder": "small", "projector_hidden": 256, "projector_output": 128},
-    "federation": {"rounds": 8, "epochs": 1.0},
+    "views": {"scale": [0.5, 1.0], "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
+    "federation": {"rounds": 12, "epochs": 1.0, "batch_size": 64},
     "ssl": {"temperature": 0.2},
     "data": {"size": 64},
 }
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {"local": {"sign": "printed"}},
+    "paper": {"local": {"rule": "discard", "sign": "printed"}},
     "reference": {
-        "local": {"sign": "printed", "unit": "tensor", "first_round": 3},
+        "local": {"rule": "discard", "sign": "printed", "unit": "tensor", "first_round": 3},
         "server": {"unit": "tensor"},
         "optimizer": {"learning_rate": 1e-4},
         "probe": {"stratified": False, "learning_rate": 1e-4},

@@ -24,6 +24,7 @@ from fedgala.report.tables import cell, table
 from fedgala.run import Run
 from fedgala.settings import near
 from fedgala.storage import write_atomically
+from fedgala.studies.demo import RATIO, ROUNDS, run_demo
 
 Encoder = Annotated[Path, typer.Argument(help="encoder.safetensors of a run", show_default=False)]
 Data = Annotated[str, typer.Argument(metavar="DATA", help="a folder of pictures, or shapes", show_default=False)]
@@ -113,20 +114,18 @@ def report(run: Annotated[Path, typer.Argument(help="the folder of a run", show_
 def demo(
     out: Annotated[Path, typer.Option(help="where the runs go")] = Path("demo"),
     seeds: Annotated[int, typer.Option(min=1, help="seeds 0, 1, ...")] = 2,
-    rounds: Annotated[int | None, typer.Option(min=1, help="rounds of a run")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="rounds of a run")] = ROUNDS,
     jobs: Annotated[int | None, typer.Option(min=1, help="runs at a time; one per core if not said")] = None,
 ) -> None:
     """See it work: leave-one-domain-out FedGaLA beside FedAvg + SimCLR and an untrained encoder.
 
     Uses the embedded data set **shapes** and takes minutes on two cores. Once more finishes what is missing.
     """
-    from fedgala.studies.demo import run_demo
-
-    began, cores = time.monotonic(), os.cpu_count() or 1
-    result = run_demo(out, range(seeds), {"federation": {"rounds": rounds}} if rounds else {}, jobs or cores, say)
-    print(f"\n{result.table}\n")
-    print(result.margins)
-    print(f"\npictures  {result.sheet}\nplots     {result.plots}\nencoder   {result.encoder}")
+    began = time.monotonic()
+    result = run_demo(out, range(seeds), rounds, jobs or os.cpu_count() or 1, say)
+    print(f"\nLinear probe with {RATIO:.0%} of the unseen domain's labels; mean ± spread over {seeds} seeds\n")
+    print(f"{result.table}\n\n{result.margins}\n")
+    print(f"pictures  {result.pictures}\nplots     {result.run.folder / 'plots'}\nencoder   {result.run.encoder_path}")
     print(f"took {time.monotonic() - began:.0f} s")
 
 

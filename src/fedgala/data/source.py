@@ -1,6 +1,7 @@
 """One door to every data set: the embedded one by its name, any other by its folder."""
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from fedgala.config import DataConfig
@@ -10,7 +11,7 @@ from fedgala.data.shapes import make_shapes
 from fedgala.data.store import Report, open_store
 from fedgala.observe import Observer
 
-EMBEDDED: dict[str, Callable[[], Dataset]] = {"shapes": make_shapes}
+EMBEDDED: dict[str, Callable[[], Dataset]] = {"shapes": cache(make_shapes)}  # seconds, once a process
 
 
 def open_dataset(config: DataConfig, watcher: Observer) -> Dataset:
