@@ -100,7 +100,7 @@ def test_a_reference_against_everything_discards_everything() -> None:
     trainer = Trainer(settings, CPU)
     sent = broadcast(trainer, 2, torch.randn(trainer.layout.length))
     update, state = trainer.train_client(sent, None, DATA)
-    assert update.metrics["discarded"] == 1 and set(update.conflicts) == {1.0}
+    assert update.metrics["conflict"] == 1 and set(update.conflicts) == {1.0}
     assert not update.update.any() and not state.moments.first.any() and not state.moments.steps.any()
 
 
@@ -108,8 +108,8 @@ def test_local_alignment_waits_for_its_first_round() -> None:
     settings = config(local={"rule": "discard", "threshold": 1.0, "first_round": 3})
     trainer = Trainer(settings, CPU)
     sent = broadcast(trainer, 2, torch.randn(trainer.layout.length))
-    assert "discarded" not in trainer.train_client(sent, None, DATA)[0].metrics
-    assert trainer.train_client(Broadcast(3, *list(vars(sent).values())[1:]), None, DATA)[0].metrics["discarded"] == 1
+    assert "conflict" not in trainer.train_client(sent, None, DATA)[0].metrics
+    assert trainer.train_client(Broadcast(3, *list(vars(sent).values())[1:]), None, DATA)[0].metrics["conflict"] == 1
 
 
 def test_optimizer_state_is_kept_or_reset() -> None:

@@ -60,7 +60,7 @@ def test_a_run_leaves_everything_it_promises(tiny: Make) -> None:
     last = run.records.read("round")[-1]
     assert set(last["clients"]) == {"bright", "dark"} and len(last["cosines"]) == 2
     assert sum(client["weight"] for client in last["clients"].values()) == pytest.approx(1)
-    assert 0 <= last["discarded"] <= 1
+    assert 0 <= last["conflict"] <= 1
     assert set(run.records.read("evaluation")[-1]) == {"kind", "round", "monitor", "knn", "probe", "transfer"}
     names = {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file()}
     files = {"config.toml", "records.jsonl", "checkpoint.safetensors", "encoder.safetensors"}

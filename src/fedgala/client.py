@@ -153,7 +153,7 @@ class Trainer:
             )
         metrics = {"loss": sum(values) / len(values), "last_loss": values[-1], "steps": float(len(values))}
         if len(conflicts):
-            metrics["discarded"] = float(conflicts.mean())
+            metrics["conflict"] = float(conflicts.mean())
         statistics = self.model.statistics.clone()
         update = ClientUpdate(
             data.name, self.model.weights - broadcast.weights, statistics, len(data), metrics, tuple(conflicts.tolist())

@@ -162,7 +162,7 @@ def round_record(number: int, updates: Sequence[ClientUpdate], aggregate: server
         for update in updates
     }
     record: Record = {"kind": "round", "round": number, "seconds": seconds, "clients": clients}
-    for name in ("loss", "discarded"):
+    for name in ("loss", "conflict"):
         values = [client[name] for client in clients.values() if name in client]
         if values:
             record[name] = sum(values) / len(values)

@@ -24,10 +24,10 @@ def say(line: str) -> None:
 
 
 def round_line(record: Record, rounds: int) -> str:
-    """``round 3/20  loss 4.123  discarded 41 %  12.3 s``."""
+    """``round 3/20  loss 4.123  in conflict 41%  12.3 s``."""
     parts = [f"round {record['round']}/{rounds}", f"loss {record['loss']:.3f}"]
-    if "discarded" in record:
-        parts.append(f"discarded {record['discarded']:.0%}")
+    if "conflict" in record:
+        parts.append(f"in conflict {record['conflict']:.0%}")
     if record.get("rejected"):
         parts.append(f"rejected {', '.join(record['rejected'])}")
     return "  ".join([*parts, f"{record['seconds']:.1f} s"])

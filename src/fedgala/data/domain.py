@@ -55,9 +55,8 @@ class Dataset:
         raise KeyError(name)
 
     def limited(self, limit: int) -> "Dataset":
-        """At most `limit` images per domain, spread evenly."""
-        index = [torch.linspace(0, len(d) - 1, min(limit, len(d))).long() for d in self.domains]
-        domains = tuple(domain.take(rows) for domain, rows in zip(self.domains, index, strict=True))
+        """The first `limit` images of each domain."""
+        domains = tuple(domain.take(torch.arange(min(limit, len(domain)))) for domain in self.domains)
         return replace(self, domains=domains, fingerprint=f"{self.fingerprint}-{limit}")
 
     def select(self, names: Sequence[str]) -> "Dataset":

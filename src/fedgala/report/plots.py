@@ -50,11 +50,11 @@ def save(figure: "Figure", path: Path) -> None:
 
 
 def training_figure(figure: "Figure", run: Run) -> "Figure":
-    """Loss, discarded share, client weights and accuracy over the rounds."""
+    """Loss, share in conflict, client weights and accuracy over the rounds."""
     rounds, evaluations = run.records.read("round"), run.records.read("evaluation")
     panels = figure.subplots(2, 2).flat
     _per_client(next(panels), rounds, "loss", "training loss")
-    _per_client(next(panels), rounds, "discarded", "share of gradients discarded", share=True)
+    _per_client(next(panels), rounds, "conflict", "share of gradients in conflict", share=True)
     _per_client(next(panels), rounds, "weight", "client weight")
     _accuracy(next(panels), evaluations)
     figure.suptitle(f"{run.folder.name}: {run.config.federation.rounds} rounds")
@@ -107,7 +107,7 @@ def _finish(axes: "Axes", label: str, limits: tuple[float, float] | None = None)
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False, fontsize=8)
+        axes.legend(fontsize=8, framealpha=0.6, edgecolor="none")
 
 
 def views_figure(figure: "Figure", config: RunConfig, domains: Sequence[DomainData]) -> "Figure":
@@ -116,13 +116,13 @@ def views_figure(figure: "Figure", config: RunConfig, domains: Sequence[DomainDa
     grid = figure.subplots(3 * len(domains), PICTURES, squeeze=False)
     views = augment.Views(**config.views.to_dict())
     for row, domain in enumerate(domains):
-        index = torch.linspace(0, len(domain) - 1, PICTURES).long()
-        some = domain.to(torch.device("cpu")).take(index)
-        draws = augment.draw(some.sizes.repeat(2, 1), views, seeds.generator(config.seed, "pictures", domain.name))
+        chance = seeds.generator(config.seed, "pictures", domain.name)
+        some = domain.to(torch.device("cpu")).take(torch.randperm(len(domain), generator=chance)[:PICTURES])
+        draws = augment.draw(some.sizes.repeat(2, 1), views, chance)
         both = augment.apply(some.images, draws, views.crop)
-        _row(grid[3 * row], [_picture(some, i) for i in range(PICTURES)], domain.name)
-        _row(grid[3 * row + 1], list(both[:PICTURES]), "a view")
-        _row(grid[3 * row + 2], list(both[PICTURES:]), "another view")
+        _row(grid[3 * row], [_picture(some, i) for i in range(len(some))], domain.name)
+        _row(grid[3 * row + 1], list(both[: len(some)]), "a view")
+        _row(grid[3 * row + 2], list(both[len(some) :]), "another view")
     return figure
 
 
@@ -132,7 +132,8 @@ def _picture(data: DomainData, index: int) -> Tensor:
 
 
 def _row(cells: Any, pictures: Sequence[Tensor], label: str) -> None:
-    for axes, picture in zip(cells, pictures, strict=True):
-        axes.imshow(picture.permute(1, 2, 0).numpy())
+    for axes in cells:
         axes.set(xticks=[], yticks=[])
+    for axes, picture in zip(cells, pictures, strict=False):
+        axes.imshow(picture.permute(1, 2, 0).numpy())
     cells[0].set_ylabel(label, fontsize=8)
