@@ -3,11 +3,16 @@
 Slow and plain on purpose; the tests compare with them.
 """
 
+import colorsys
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from PIL import Image
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 # Self-supervised losses
 
@@ -109,3 +114,206 @@ def cosine_schedule(peak: float, round: int, rounds: int) -> float:
         optimizer.step()
         scheduler.step()
     return float(optimizer.param_groups[0]["lr"])
+
+
+# Augmentation: a picture at a time, by Pillow itself or in float64
+
+Picture = npt.NDArray[np.float64]  # (C, H, W) in [0, 1]
+Box = Sequence[int]  # top, left, height, width
+
+
+def torchvision_box(
+    height: int,
+    width: int,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    areas: Sequence[float],
+    ratios: Sequence[float],
+    place: Sequence[float],
+) -> tuple[int, int, int, int]:
+    """RandomResizedCrop.get_params, given uniform numbers for each attempt's area and ratio and for the box's place."""
+    log_ratio = (math.log(ratio[0]), math.log(ratio[1]))
+    for area_draw, ratio_draw in zip(areas, ratios, strict=True):
+        area = height * width * (scale[0] + (scale[1] - scale[0]) * area_draw)
+        aspect = math.exp(log_ratio[0] + (log_ratio[1] - log_ratio[0]) * ratio_draw)
+        w, h = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            return math.floor(place[0] * (height - h + 1)), math.floor(place[1] * (width - w + 1)), h, w
+    if width / height < min(ratio):
+        w, h = width, round(width / min(ratio))
+    elif width / height > max(ratio):
+        w, h = round(height * max(ratio)), height
+    else:
+        w, h = width, height
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+def pillow_crop_resize(image: npt.NDArray[np.uint8], box: Box, flip: bool, crop: int) -> Picture:
+    """Pillow's crop, resize and mirror of a picture (C, H, W)."""
+    top, left, height, width = box
+    picture = Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
+    picture = picture.crop((left, top, left + width, top + height)).resize((crop, crop), Image.Resampling.BILINEAR)
+    if flip:
+        picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return from_pillow(picture)
+
+
+def from_pillow(picture: Image.Image) -> Picture:
+    return np.atleast_3d(np.asarray(picture, dtype=np.float64)).transpose(2, 0, 1) / 255
+
+
+def crop_resize(image: npt.NDArray[np.uint8], box: Box, flip: bool, crop: int) -> Picture:
+    """What Pillow computes, without its rounding to whole levels."""
+    top, left, height, width = box
+    cut = image[:, top : top + height, left : left + width] / 255
+    cut = _resize_last_axis(_resize_last_axis(cut, crop).swapaxes(1, 2), crop).swapaxes(1, 2)
+    return cut[:, :, ::-1] if flip else cut
+
+
+def _resize_last_axis(picture: Picture, count: int) -> Picture:
+    length = picture.shape[-1]
+    scale = length / count
+    columns = []
+    for out in range(count):
+        centre = (out + 0.5) * scale
+        weights = [max(0.0, 1 - abs(pixel + 0.5 - centre) / max(scale, 1.0)) for pixel in range(length)]
+        columns.append(sum(w * picture[..., pixel] for pixel, w in enumerate(weights)) / sum(weights))
+    return np.stack(columns, axis=-1)
+
+
+def gray(picture: Picture) -> Picture:
+    if len(picture) == 1:
+        return picture
+    luma: Picture = 0.299 * picture[0] + 0.587 * picture[1] + 0.114 * picture[2]
+    return luma[None]
+
+
+def blend(picture: Picture, other: Picture | float, factor: float) -> Picture:
+    blended: Picture = np.clip(other + factor * (picture - other), 0, 1)
+    return blended
+
+
+def brightness(picture: Picture, factor: float) -> Picture:
+    return blend(picture, 0.0, factor)
+
+
+def contrast(picture: Picture, factor: float) -> Picture:
+    return blend(picture, float(gray(picture).mean()), factor)
+
+
+def saturation(picture: Picture, factor: float) -> Picture:
+    return blend(picture, gray(picture), factor)
+
+
+def hue(picture: Picture, turn: float) -> Picture:
+    if len(picture) == 1:
+        return picture
+    out = np.empty_like(picture)
+    for y in range(picture.shape[1]):
+        for x in range(picture.shape[2]):
+            h, s, v = colorsys.rgb_to_hsv(*picture[:, y, x])
+            out[:, y, x] = colorsys.hsv_to_rgb((h + turn) % 1, s, v)
+    return out
+
+
+OPERATIONS = (brightness, contrast, saturation, hue)
+
+
+def view(
+    image: npt.NDArray[np.uint8],
+    box: Box,
+    flip: bool,
+    factors: Sequence[float],
+    order: Sequence[int],
+    grayscale: bool,
+    crop: int,
+) -> Picture:
+    """One view, (3, crop, crop)."""
+    picture = crop_resize(image, box, flip, crop)
+    for operation in order:
+        picture = OPERATIONS[operation](picture, factors[operation])
+    if grayscale:
+        picture = gray(picture)
+    return np.broadcast_to(picture, (3, crop, crop))
+
+
+# Probes and monitors
+
+
+def linear_probe(
+    features: Tensor,
+    labels: Tensor,
+    train: Tensor,
+    seed: int,
+    num_classes: int,
+    epochs: int,
+    learning_rate: float,
+    batch_size: int,
+) -> nn.Linear:
+    """One probe as anybody would write it; its draws are those of the global generator."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layer = nn.Linear(features.shape[1], num_classes).double()
+        optimizer = torch.optim.Adam(layer.parameters(), lr=learning_rate)
+        for _ in range(epochs):
+            for batch in train[torch.randperm(len(train))].split(batch_size):  # type: ignore[no-untyped-call]
+                optimizer.zero_grad()
+                loss = F.cross_entropy(layer(features[batch].double()), labels[batch])
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+    return layer
+
+
+def confusion(layer: nn.Linear, features: Tensor, labels: Tensor, test: Tensor) -> list[list[int]]:
+    counts = [[0] * layer.out_features for _ in range(layer.out_features)]
+    for image in test.tolist():
+        answer = int(layer(features[image].double()).argmax())
+        counts[int(labels[image])][answer] += 1
+    return counts
+
+
+def _unit(row: Tensor) -> Tensor:
+    length = math.sqrt(sum(float(value) ** 2 for value in row))
+    return row.double() if length == 0 else row.double() / length
+
+
+def alignment(first: Tensor, second: Tensor) -> float:
+    distances = [float(((_unit(a) - _unit(b)) ** 2).sum()) for a, b in zip(first, second, strict=True)]
+    return sum(distances) / len(distances)
+
+
+def uniformity(features: Tensor) -> float:
+    rows = [_unit(row) for row in features]
+    potentials = [
+        math.exp(-2 * float(((a - b) ** 2).sum())) for i, a in enumerate(rows) for j, b in enumerate(rows) if i != j
+    ]
+    return math.log(sum(potentials) / len(potentials))
+
+
+def effective_rank(features: Tensor) -> float:
+    centred = features.double() - features.double().mean(0)
+    values = [float(value) for value in torch.linalg.svdvals(centred)]
+    values = [value for value in values if value > 1e-7 * float(features.double().norm())]
+    shares = [value / sum(values) for value in values]
+    return math.exp(-sum(share * math.log(share) for share in shares)) if shares else 0.0
+
+
+def knn_predictions(
+    bank: Tensor, classes: Tensor, queries: Tensor, k: int, temperature: float, leave_one_out: bool = False
+) -> list[int]:
+    """Neighbours sorted by cosine; the first k vote, and those that tie with the k-th (to 2^-20)."""
+    answers = []
+    for q, query in enumerate(queries):
+        cosines = [
+            (round(float(_unit(query) @ _unit(row)) * 2**20) / 2**20, int(label))
+            for i, (row, label) in enumerate(zip(bank, classes, strict=True))
+            if not (leave_one_out and i == q)
+        ]
+        cosines.sort(key=lambda pair: -pair[0])
+        last = cosines[min(k, len(cosines)) - 1][0]
+        votes = dict.fromkeys(range(int(classes.max()) + 1), 0.0)
+        for cosine, label in cosines:
+            if cosine >= last:
+                votes[label] += math.exp((cosine - cosines[0][0]) / temperature)
+        answers.append(max(votes, key=lambda label: votes[label]))
+    return answers

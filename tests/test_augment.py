@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance
 from torch import Tensor
 
-import oracles_augment as oracles
+import oracles
 from fedgala.data.augment import (
     BRIGHTNESS,
     COLUMNS,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-import oracles_probe
+import oracles
 from fedgala import monitor
 from fedgala.errors import DataError
 
@@ -91,9 +91,7 @@ def test_collapse_up_to_rounding_is_collapse() -> None:
     assert monitor.effective_rank(line).item() == pytest.approx(1, abs=1e-4)
     noise = normal(1, 101, 8)
     assert monitor.effective_rank(100 + 1e-7 * noise).item() == 0
-    assert monitor.effective_rank(100 + 1e-2 * noise).item() == pytest.approx(
-        oracles_probe.effective_rank(noise), rel=1e-5
-    )
+    assert monitor.effective_rank(100 + 1e-2 * noise).item() == pytest.approx(oracles.effective_rank(noise), rel=1e-5)
 
 
 def test_ties_go_to_the_lowest_class() -> None:
@@ -135,11 +133,11 @@ def test_too_few_images_and_wrong_settings_are_refused() -> None:
 @given(seeds, sizes)
 def test_label_free_monitors_agree_with_the_oracles(seed: int, size: tuple[int, int]) -> None:
     first, second = normal(seed, *size), normal(seed + 1, *size)
-    assert monitor.alignment(first, second).item() == pytest.approx(oracles_probe.alignment(first, second))
-    assert monitor.uniformity(first).item() == pytest.approx(oracles_probe.uniformity(first))
-    assert monitor.effective_rank(first).item() == pytest.approx(oracles_probe.effective_rank(first), rel=1e-5)
+    assert monitor.alignment(first, second).item() == pytest.approx(oracles.alignment(first, second))
+    assert monitor.uniformity(first).item() == pytest.approx(oracles.uniformity(first))
+    assert monitor.effective_rank(first).item() == pytest.approx(oracles.effective_rank(first), rel=1e-5)
     single = first.float()
-    assert monitor.uniformity(single).item() == pytest.approx(oracles_probe.uniformity(first), rel=1e-4, abs=1e-5)
+    assert monitor.uniformity(single).item() == pytest.approx(oracles.uniformity(first), rel=1e-4, abs=1e-5)
 
 
 @settings(max_examples=25, deadline=None)
@@ -148,10 +146,10 @@ def test_knn_agrees_with_the_oracle(seed: int, k: int, temperature: float) -> No
     """k runs past the 14 images there are."""
     bank, queries = normal(seed, 14, 3), normal(seed + 1, 9, 3)
     classes, truth = torch.arange(14) % 3, torch.arange(9) % 4
-    answers = oracles_probe.knn_predictions(bank, classes, queries, k, temperature)
+    answers = oracles.knn_predictions(bank, classes, queries, k, temperature)
     share = (torch.tensor(answers) == truth).double().mean().item()
     assert monitor.knn_accuracy(bank, classes, queries, truth, k, temperature).item() == pytest.approx(share)
-    answers = oracles_probe.knn_predictions(bank, classes, bank, k, temperature, leave_one_out=True)
+    answers = oracles.knn_predictions(bank, classes, bank, k, temperature, leave_one_out=True)
     share = (torch.tensor(answers) == classes).double().mean().item()
     assert monitor.knn_accuracy_leave_one_out(bank, classes, k, temperature).item() == pytest.approx(share)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Generator, Tensor
 
-import oracles_probe
+import oracles
 from fedgala import probe
 from fedgala.errors import DataError, TrainingError
 from fedgala.probe import Probes, Recipe
@@ -81,7 +81,7 @@ def test_untrained_probes_are_fresh_linear_layers() -> None:
     train = torch.arange(20).expand(2, -1)
     probes = probe.fit_probes(features, labels, train, generators(2), 3, Recipe(epochs=0))
     for seed in range(2):
-        layer = oracles_probe.linear_probe(features, labels, train[seed], seed, 3, 0, 1e-3, 8)
+        layer = oracles.linear_probe(features, labels, train[seed], seed, 3, 0, 1e-3, 8)
         assert probes.weight[seed].equal(layer.weight.float()) and probes.bias[seed].equal(layer.bias.float())
 
 
@@ -108,12 +108,12 @@ def test_agrees_with_a_plain_training_loop(batch_size: int) -> None:
     probes = {kind: probe.fit_probes(x, labels, splits.train, generators(3), 4, recipe) for kind, x in fits.items()}
     tables = probe.linear_probe(features, labels, splits, generators(3), 4, recipe)
     for seed in range(3):
-        layer = oracles_probe.linear_probe(features, labels, splits.train[seed], seed, 4, 30, 3e-3, batch_size)
+        layer = oracles.linear_probe(features, labels, splits.train[seed], seed, 4, 30, 3e-3, batch_size)
         for kind, tolerance in ((torch.float64, 1e-11), (torch.float32, 2e-5)):
             fit = probes[kind]
             torch.testing.assert_close(fit.weight[seed].double(), layer.weight.detach(), atol=tolerance, rtol=0)
             torch.testing.assert_close(fit.bias[seed].double(), layer.bias.detach(), atol=tolerance, rtol=0)
-        assert tables[seed].tolist() == oracles_probe.confusion(layer, features, labels, splits.test[seed])
+        assert tables[seed].tolist() == oracles.confusion(layer, features, labels, splits.test[seed])
 
 
 def test_a_split_scores_the_same_alone_and_beside_others() -> None:
@@ -152,8 +152,8 @@ def test_transfer_trains_on_the_source_and_tests_on_the_target() -> None:
     recipe = Recipe(epochs=5, batch_size=32)
     tables = probe.transfer_probe(source, target, generators(2), 3, recipe)
     for seed in range(2):
-        layer = oracles_probe.linear_probe(*source, torch.arange(90), seed, 3, 5, 3e-3, 32)
-        assert tables[seed].tolist() == oracles_probe.confusion(layer, *target, torch.arange(31))
+        layer = oracles.linear_probe(*source, torch.arange(90), seed, 3, 5, 3e-3, 32)
+        assert tables[seed].tolist() == oracles.confusion(layer, *target, torch.arange(31))
 
 
 def test_collapsed_features_score_the_largest_class() -> None:

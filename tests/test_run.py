@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 
 from fedgala import api
+from fedgala.client import Trainer
 from fedgala.config import RunConfig, to_toml
 from fedgala.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fedgala.export import load_encoder
@@ -170,7 +171,8 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_not_deleted(tiny: Make, dam
     content = bytearray(run.checkpoint_path.read_bytes())
     if damage == "flipped":
         content[-100] ^= 1
-    broken = {"truncated": content[:-50], "flipped": content, "empty": b"", "text": b"not a checkpoint"}[damage]
+    kinds = {"truncated": bytes(content[:-50]), "flipped": bytes(content), "empty": b"", "text": b"not a checkpoint"}
+    broken = kinds[damage]
     run.checkpoint_path.write_bytes(broken)
     with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors.*damaged"):
         api.train(run.config)
@@ -210,7 +212,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(tiny: Make, monkeypatch: pytest.Mo
 
 def test_nan_stops_by_name_and_keeps_the_last_good_checkpoint(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(federation={"rounds": 4})
-    train_client, calls = api.Trainer.train_client, [0]
+    train_client, calls = Trainer.train_client, [0]
 
     def poisoned(trainer: Any, broadcast: Any, *rest: Any) -> Any:
         calls[0] += 1
@@ -219,7 +221,7 @@ def test_nan_stops_by_name_and_keeps_the_last_good_checkpoint(tiny: Make, monkey
         return train_client(trainer, broadcast, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(api.Trainer, "train_client", poisoned)
+        patch.setattr(Trainer, "train_client", poisoned)
         with pytest.raises(TrainingError, match="nan in round 3, client bright, step 1 of 2; the last good checkpoint"):
             api.train(config)
 

@@ -95,7 +95,7 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
     try:
-        return _exit_code(lambda: app(words, standalone_mode=False))
+        return _exit_code(lambda: app(words, prog_name="fedgala", standalone_mode=False))
     except FedgalaError as error:
         if debug:
             traceback.print_exc()
