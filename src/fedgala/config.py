@@ -110,7 +110,9 @@ class LocalConfig(Section):
     def check(self) -> None:
         """Projection removes what conflicts, and a positive cosine does not."""
         if self.rule == "project" and self.threshold > 0:
-            raise ConfigError(f"local.threshold = {self.threshold:g}: rule project needs at most 0, rules discard and reweight don't")
+            raise ConfigError(
+                f"local.threshold = {self.threshold:g}: rule project needs at most 0, rules discard and reweight don't"
+            )
 
 
 @dataclass(frozen=True)
