@@ -23,6 +23,7 @@ from fedgala.export import load_encoder
 from fedgala.observe import Observer
 from fedgala.records import Record
 from fedgala.run import Run
+from fedgala.storage import load_tensors
 
 Make = Callable[..., RunConfig]
 
@@ -212,18 +213,19 @@ def test_a_full_disk_keeps_the_old_checkpoint(tiny: Make, monkeypatch: pytest.Mo
 
 def test_nan_stops_by_name_and_keeps_the_last_good_checkpoint(tiny: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(federation={"rounds": 4})
-    train_client, calls = Trainer.train_client, [0]
+    train_client = Trainer.train_client
 
     def poisoned(trainer: Any, broadcast: Any, *rest: Any) -> Any:
-        calls[0] += 1
-        if broadcast.round == 3:
-            broadcast.weights.fill_(float("nan"))
-        return train_client(trainer, broadcast, *rest)
+        bad = broadcast.round == 3
+        weights = torch.full_like(broadcast.weights, float("nan")) if bad else broadcast.weights
+        return train_client(trainer, replace(broadcast, weights=weights), *rest)
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "train_client", poisoned)
         with pytest.raises(TrainingError, match="nan in round 3, client bright, step 1 of 2; the last good checkpoint"):
             api.train(config)
+    assert load_tensors(Run(config, config.folder).checkpoint_path)[1]["round"] == "2"
+    assert same_result(api.train(config), api.train(replace(config, name="whole")))
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def train(config: RunConfig, observer: Observer | None = None) -> Run:
         trainer = Trainer(config, device)
         state = _play(run, trainer, sources, target, dataset.fingerprint, watcher)
         trainer.load_(state.weights, state.statistics)
+        watcher.working("drawing plots")
         draw_run(run, [*sources, *([target] if target else [])], watcher)
         save_encoder(run.encoder_path, trainer.model.module.get_submodule("encoder"), config)
     return run

@@ -13,6 +13,9 @@ class Observer:
     def decoding(self, done: int, total: int) -> None:
         """`done` of `total` pictures of the data set have been read."""
 
+    def working(self, what: str) -> None:
+        """Something begins that may take seconds and has no steps to count."""
+
     def begin(self, config: RunConfig, folder: Path, steps: Mapping[str, int]) -> None:
         """Training starts or goes on; each client in `steps` takes so many of them in a round."""
 

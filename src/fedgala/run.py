@@ -121,7 +121,7 @@ class RoundLoop:
             self.watcher.note(f"goes on after round {snapshot.state.round}")
             return snapshot
         write_text(self.run.records.path, "")
-        self._record(self.evaluate(initial))
+        self._evaluate(initial)
         return Snapshot(initial, {})
 
     def _round(self, snapshot: Snapshot) -> Snapshot:
@@ -134,8 +134,12 @@ class RoundLoop:
         self._record(round_record(state.round, updates, aggregate, time.monotonic() - began))
         every = config.probe.every
         if state.round == config.federation.rounds or (every and state.round % every == 0):
-            self._record(self.evaluate(state))
+            self._evaluate(state)
         return Snapshot(state, dict(self.engine.states))
+
+    def _evaluate(self, state: ServerState) -> None:
+        self.watcher.working("evaluating")
+        self._record(self.evaluate(state))
 
     def _record(self, record: Record) -> None:
         self.run.records.append(record)

@@ -107,6 +107,10 @@ class Live(Plain):
         """The bar counts pictures."""
         self._show("reading pictures", done, total)
 
+    def working(self, what: str) -> None:
+        """The bar's text; it moves without counting."""
+        self._show(what, self.done, self.total or None)
+
     def begin(self, config: RunConfig, folder: Path, steps: Mapping[str, int]) -> None:
         """The bar counts steps; rounds done by an earlier process are taken as done."""
         super().begin(config, folder, steps)
@@ -136,7 +140,7 @@ class Live(Plain):
         """Take the bar away."""
         self.bar.stop()
 
-    def _show(self, text: str, done: int, total: int) -> None:
+    def _show(self, text: str, done: int, total: int | None) -> None:
         if self.task is None:
             self.bar.start()
             self.task = self.bar.add_task(text)

@@ -26,6 +26,7 @@ def open_dataset(config: DataConfig, watcher: Observer) -> Dataset:
 def open_named(config: DataConfig, watcher: Observer) -> tuple[Dataset, tuple[str, ...]]:
     """The pictures that `config` names, and for each, in order of the domains, the name of its file."""
     if config.path in EMBEDDED:
+        watcher.working(f"drawing the pictures of {config.path}")
         whole = EMBEDDED[config.path]()
         dataset = whole if config.limit is None else whole.limited(config.limit)
         return dataset, tuple(f"{domain.name}/{i}" for domain in dataset.domains for i in range(len(domain)))
