@@ -66,7 +66,7 @@ def test_a_run_leaves_everything_it_promises(tiny: Make) -> None:
     assert set(run.records.read("evaluation")[-1]) == {"kind", "round", "monitor", "knn", "probe", "transfer"}
     names = {str(path.relative_to(run.folder)) for path in run.folder.rglob("*") if path.is_file()}
     files = {"config.toml", "records.jsonl", "checkpoint.safetensors", "encoder.safetensors"}
-    assert names == files | {".lock", "plots/training.png", "plots/views.png"}
+    assert names == files | {".lock", "plots/training.png", "plots/views.png", "plots/clients.png"}
     assert run.encoder(torch.rand(2, 3, 16, 16)).shape == (2, run.encoder.features)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         LocalConfig,
         ModelConfig,
         OptimizerConfig,
+        PartitionConfig,
         ProbeConfig,
         RunConfig,
         ServerConfig,
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from fedgala.run import Run
 
 _CONFIG = (
-    "DataConfig EngineConfig FederationConfig LocalConfig ModelConfig OptimizerConfig ProbeConfig RunConfig "
-    "ServerConfig SslConfig ViewsConfig"
+    "DataConfig EngineConfig FederationConfig LocalConfig ModelConfig OptimizerConfig PartitionConfig ProbeConfig "
+    "RunConfig ServerConfig SslConfig ViewsConfig"
 )
 _HOMES = {
     "train": "api",
@@ -58,6 +59,7 @@ __all__ = [
     "ModelConfig",
     "Observer",
     "OptimizerConfig",
+    "PartitionConfig",
     "ProbeConfig",
     "Run",
     "RunConfig",

@@ -5,10 +5,12 @@ from functools import partial
 
 import torch
 
+from fedgala import seeds
 from fedgala.checkpoint import Layouts
 from fedgala.client import Trainer, num_steps
 from fedgala.config import RunConfig
 from fedgala.data.domain import Dataset, DomainData
+from fedgala.data.partition import partition
 from fedgala.data.source import open_dataset
 from fedgala.engines.local import LocalEngine
 from fedgala.errors import ConfigError, DataError
@@ -38,13 +40,14 @@ def train(config: RunConfig, observer: Observer | None = None) -> Run:
         torch.set_num_threads(config.engine.threads)
     dataset = open_dataset(config.data, watcher)
     sources, target = split_target(dataset, config.data.target)
+    sources = share_out(sources, config)
     check_batches(sources, config.federation.batch_size)
     with run.opened():
         trainer = Trainer(config, device)
         state = _play(run, trainer, sources, target, dataset.fingerprint, watcher)
         trainer.load_(state.weights, state.statistics)
         watcher.working("drawing plots")
-        draw_run(run, [*sources, *([target] if target else [])], watcher)
+        draw_run(run, sources, target, watcher)
         save_encoder(run.encoder_path, trainer.model.module.get_submodule("encoder"), config)
     return run
 
@@ -109,6 +112,12 @@ def split_target(dataset: Dataset, target: str | None) -> tuple[tuple[DomainData
     return sources, dataset[target] if target is not None else None
 
 
+def share_out(sources: Sequence[DomainData], config: RunConfig) -> tuple[DomainData, ...]:
+    """The domains dealt out to clients, as the configuration says."""
+    who, chance = config.partition, seeds.generator(config.seed, "partition")
+    return partition(sources, who.clients, who.rule, who.alpha, chance)
+
+
 def check_batches(sources: Sequence[DomainData], batch_size: int) -> None:
     """Refuse a batch that a client can't fill.
 
@@ -118,6 +127,6 @@ def check_batches(sources: Sequence[DomainData], batch_size: int) -> None:
     smallest = min(sources, key=len)
     if len(smallest) < batch_size:
         raise DataError(
-            f"domain {smallest.name} has {len(smallest)} images, fewer than federation.batch_size = {batch_size}; "
+            f"client {smallest.name} has {len(smallest)} images, fewer than federation.batch_size = {batch_size}; "
             f"use --batch-size {len(smallest)} or less, or add images"
         )

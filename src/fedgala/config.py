@@ -141,6 +141,19 @@ class FederationConfig(Section):
 
 
 @dataclass(frozen=True)
+class PartitionConfig(Section):
+    """Who holds what."""
+
+    clients: int | None = setting(
+        None, "number of clients, K; one for each domain if not said", low=1, flag="--clients"
+    )
+    rule: str = setting(
+        "iid", "how clients share a domain: evenly, or with skewed classes", choices=("iid", "dirichlet")
+    )
+    alpha: float = setting(0.5, "evenness of rule dirichlet; small is skewed", above=0)
+
+
+@dataclass(frozen=True)
 class ProbeConfig(Section):
     """What is measured on the unseen domain, where there are labels; a monitor without labels always runs."""
 
@@ -185,6 +198,7 @@ class RunConfig(Section):
     local: LocalConfig = LocalConfig()
     server: ServerConfig = ServerConfig()
     federation: FederationConfig = FederationConfig()
+    partition: PartitionConfig = PartitionConfig()
     probe: ProbeConfig = ProbeConfig()
     engine: EngineConfig = EngineConfig()
 

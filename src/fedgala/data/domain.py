@@ -28,10 +28,10 @@ class DomainData:
         labels = None if self.labels is None else self.labels.to(device)
         return replace(self, images=self.images.to(device), sizes=self.sizes.to(device), labels=labels)
 
-    def take(self, index: Tensor) -> "DomainData":
-        """The images at `index`, in that order."""
+    def take(self, index: Tensor, name: str | None = None) -> "DomainData":
+        """The images at `index`, in that order; under a new name, if one is given."""
         labels = None if self.labels is None else self.labels[index]
-        return replace(self, images=self.images[index], sizes=self.sizes[index], labels=labels)
+        return DomainData(name or self.name, self.images[index], self.sizes[index], labels)
 
 
 @dataclass(frozen=True)

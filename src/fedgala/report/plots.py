@@ -22,14 +22,18 @@ if TYPE_CHECKING:
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
 PICTURES = 6  # a row of samples
+SHOWN = 6  # clients whose samples are shown
+MANY = 40  # clients that no longer have room for a name each
 
 
-def draw_run(run: Run, domains: Sequence[DomainData], watcher: Observer) -> None:
-    """Write ``plots/training.png`` and ``plots/views.png`` into the run's folder."""
+def draw_run(run: Run, clients: Sequence[DomainData], target: DomainData | None, watcher: Observer) -> None:
+    """Write the curves, who holds what, and what some clients and the unseen domain look like, into ``plots/``."""
     if draw_curves(run, watcher):
         from matplotlib.figure import Figure
 
-        save(views_figure(Figure(layout="constrained"), run.config, domains), run.folder / "plots" / "views.png")
+        shown = [*clients[:SHOWN], *([target] if target else [])]
+        save(clients_figure(Figure(layout="constrained"), clients), run.folder / "plots" / "clients.png")
+        save(views_figure(Figure(layout="constrained"), run.config, shown), run.folder / "plots" / "views.png")
 
 
 def draw_curves(run: Run, watcher: Observer) -> Path | None:
@@ -108,6 +112,31 @@ def _finish(axes: "Axes", label: str, limits: tuple[float, float] | None = None)
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=8, framealpha=0.6, edgecolor="none")
+
+
+def clients_figure(figure: "Figure", clients: Sequence[DomainData]) -> "Figure":
+    """Who holds what: a bar per client, in pictures, with a stripe per class where there are labels."""
+    figure.set_size_inches(7, min(1.2 + 0.28 * len(clients), 12))
+    axes = figure.subplots()
+    classes = 1 + max((int(client.labels.max()) for client in clients if client.labels is not None), default=0)
+    counts = torch.stack([_class_counts(client, classes) for client in clients])
+    edge = "white" if len(clients) <= MANY else "none"
+    for label in range(classes):
+        left = counts[:, :label].sum(1)
+        color = COLORS[label % len(COLORS)]
+        axes.barh(range(len(clients)), counts[:, label], 0.85, left, color=color, edgecolor=edge, linewidth=0.5)
+    few = len(clients) <= MANY
+    axes.set(xlabel="pictures, a stripe per class" if classes > 1 else "pictures", ylabel="" if few else "client")
+    if few:
+        axes.set_yticks(range(len(clients)), [client.name for client in clients], fontsize=8)
+    axes.invert_yaxis()
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _class_counts(client: DomainData, classes: int) -> Tensor:
+    labels = torch.zeros(len(client), dtype=torch.int64) if client.labels is None else client.labels
+    return labels.bincount(minlength=classes)
 
 
 def views_figure(figure: "Figure", config: RunConfig, domains: Sequence[DomainData]) -> "Figure":
