@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedgala.data import pictures
-from fedgala.data.pictures import PictureError, map_images, probe, read_picture
+from fedgala.data import decode
+from fedgala.data.decode import in_order, map_images
+from fedgala.data.listing import PictureError
+from fedgala.data.pictures import probe, read_picture
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -204,9 +206,9 @@ def test_threads_keep_order_and_do_not_run_ahead() -> None:
         started.extend(part)
         return list(part)
 
-    results = pictures._in_order(work, range(1000), 2)
+    results = in_order(work, range(1000), 2)
     assert next(results) == [0, 1]
-    assert len(started) <= 2 * (pictures.THREADS + 1)
+    assert len(started) <= 2 * (decode.THREADS + 1)
     assert [number for part in results for number in part] == list(range(2, 1000))
 
 
@@ -216,7 +218,7 @@ def test_more_pictures_than_memory_can_be_mapped(tmp_path: Path) -> None:
     shape = (memory // (1 << 19), 1, 1 << 10, 1 << 10)  # twice as many bytes
     path = tmp_path / "images.npy"
     with open(path, "wb") as file:
-        pictures._write_header(file, shape)
+        decode._write_header(file, shape)
         file.truncate(file.tell() + 2 * memory + (1 << 20))
     images = map_images(path)
     assert images.shape == shape

@@ -17,10 +17,12 @@ import pytest
 import torch
 from PIL import Image
 
-from fedgala.data import pictures, store
+from fedgala.data import decode, store
+from fedgala.data.cache import clear_cache, default_cache
 from fedgala.data.domain import Dataset
-from fedgala.data.folder import FileSource, list_folder
-from fedgala.data.store import Report, clear_cache, default_cache, open_store
+from fedgala.data.folder import FileSource
+from fedgala.data.resolve import resolve
+from fedgala.data.store import Report, open_store
 from fedgala.errors import CheckpointError, ConfigError, DataError, FedgalaError
 from test_pictures import BAD, encoded, gray16, row
 
@@ -50,7 +52,7 @@ def cache(tmp_path: Path) -> Path:
 
 def opened(root: Path, cache: Path, **options: Any) -> tuple[Dataset, Report]:
     reports: list[Report] = []
-    dataset = open_store(list_folder(root), cache=cache, report=reports.append, **options)
+    dataset = open_store(resolve(root), cache=cache, report=reports.append, **options)
     (report,) = reports
     return dataset, report
 
@@ -135,7 +137,7 @@ def test_a_second_run_decodes_nothing_and_reads_nothing(
     root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, before = opened(root, cache)
-    monkeypatch.setattr(pictures, "read_picture", never)
+    monkeypatch.setattr(decode, "read_picture", never)
     monkeypatch.setattr(FileSource, "read", never)
     second, after = opened(root, cache)
     assert (second.fingerprint, after.cached, after.path) == (first.fingerprint, True, before.path)
@@ -146,7 +148,7 @@ def test_pictures_that_moved_or_were_touched_find_their_store(
     root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = opened(root, cache)
-    monkeypatch.setattr(pictures, "read_picture", never)
+    monkeypatch.setattr(decode, "read_picture", never)
     (root / "art" / "1.png").touch()
     assert opened(root, cache)[1].cached
     moved, report = opened(shutil.copytree(root, root.parent / "copy"), cache)
@@ -185,7 +187,7 @@ def test_a_limit_holds_in_every_domain(root: Path, cache: Path) -> None:
 def test_progress_counts_reading_and_decoding(root: Path, cache: Path) -> None:
     write(root, {"art/bad.png": b"text"})
     steps: list[tuple[int, int]] = []
-    open_store(list_folder(root), cache=cache, progress=lambda *step: steps.append(step))
+    open_store(resolve(root), cache=cache, progress=lambda *step: steps.append(step))
     assert steps == [(5, 10), (10, 10)]
 
 
@@ -294,7 +296,7 @@ def test_an_interrupted_decode_leaves_nothing(root: Path, cache: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pictures, "read_picture", interrupted)
+        patch.setattr(decode, "read_picture", interrupted)
         with pytest.raises(KeyboardInterrupt):
             opened(root, cache)
     assert list((cache / "stores").iterdir()) == []
@@ -339,17 +341,17 @@ def test_the_loser_of_a_race_uses_the_store_of_the_winner(
 OTHER_PROCESS = """
 import sys, time
 from pathlib import Path
-from fedgala.data import pictures
-from fedgala.data.folder import list_folder
+from fedgala.data import decode
+from fedgala.data.resolve import resolve
 from fedgala.data.store import open_store
 
-def slowly(*args, read=pictures.read_picture):
+def slowly(*args, read=decode.read_picture):
     print("decoding", flush=True)
     time.sleep(float(sys.argv[3]))
     return read(*args)
 
-pictures.read_picture = slowly
-print(open_store(list_folder(Path(sys.argv[1])), cache=Path(sys.argv[2])).fingerprint)
+decode.read_picture = slowly
+print(open_store(resolve(sys.argv[1]), cache=Path(sys.argv[2])).fingerprint)
 """
 
 
@@ -393,7 +395,7 @@ def test_where_stores_are_kept(monkeypatch: pytest.MonkeyPatch, root: Path, tmp_
     monkeypatch.setenv("FEDGALA_CACHE", "~/mine")
     assert default_cache() == tmp_path / "mine"
     assert clear_cache() == 0
-    open_store(list_folder(root))
+    open_store(resolve(root))
     (tmp_path / "mine" / "other").write_text("kept")
     assert clear_cache() > 560
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["other"]

@@ -26,7 +26,7 @@ class DataConfig(Section):
 
     path: str = setting(
         "shapes",
-        "a folder of DOMAIN/CLASS/picture.jpg, or DOMAIN/picture.jpg without labels, or shapes",
+        "folder or archive of DOMAIN/CLASS/picture.jpg (labels) or DOMAIN/picture.jpg (none), or shapes",
         flag="--data",
     )
     target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")

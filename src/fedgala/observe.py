@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedgala.config import RunConfig
-from fedgala.records import Record
+
+if TYPE_CHECKING:  # records lead to torch, which who only watches need not wait for
+    from fedgala.records import Record
 
 
 class Observer:
@@ -22,7 +25,7 @@ class Observer:
     def step(self) -> None:
         """A client has taken one step."""
 
-    def record(self, record: Record) -> None:
+    def record(self, record: "Record") -> None:
         """Something was recorded: a round, an evaluation."""
 
     def note(self, line: str) -> None:

@@ -7,7 +7,7 @@ carry a checksum, because a damaged checkpoint that loads is worse than one that
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import safetensors
@@ -40,7 +40,8 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise CheckpointError(f"can't save {path}: {reason}; what was saved before is intact") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 @contextmanager

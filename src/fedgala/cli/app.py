@@ -1,4 +1,7 @@
-"""The commands, and how each kind of ending looks: a line and an exit code."""
+"""The commands, and how each kind of ending looks: a line and an exit code.
+
+Commands import what they need when they run: help, and a second look at data, do not wait for torch.
+"""
 
 import os
 import sys
@@ -10,7 +13,6 @@ from typing import Annotated
 import typer
 
 from fedgala import __version__
-from fedgala.api import train as train_run
 from fedgala.cli import data as data_commands
 from fedgala.cli import results
 from fedgala.cli.flags import configuration, with_settings
@@ -69,9 +71,11 @@ def train(
     if dry_run:
         print(to_toml(chosen), end="")
         return
+    from fedgala.api import train as carry_out
+
     watcher = observer(quiet)
     try:
-        run = train_run(chosen, watcher)
+        run = carry_out(chosen, watcher)
     except KeyboardInterrupt:
         say(f"stopped; the last whole round is saved in {chosen.folder}. The same command goes on from there")
         raise typer.Exit(INTERRUPTED) from None

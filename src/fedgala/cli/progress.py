@@ -4,11 +4,13 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedgala.config import RunConfig
 from fedgala.observe import Observer
-from fedgala.records import Record
+
+if TYPE_CHECKING:
+    from fedgala.records import Record
 
 
 def observer(quiet: bool) -> "Plain":
@@ -23,7 +25,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def round_line(record: Record, rounds: int) -> str:
+def round_line(record: "Record", rounds: int) -> str:
     """``round 3/20  loss 4.123  in conflict 41%  12.3 s``."""
     parts = [f"round {record['round']}/{rounds}", f"loss {record['loss']:.3f}"]
     if "conflict" in record:
@@ -33,7 +35,7 @@ def round_line(record: Record, rounds: int) -> str:
     return "  ".join([*parts, f"{record['seconds']:.1f} s"])
 
 
-def evaluation_line(record: Record) -> str:
+def evaluation_line(record: "Record") -> str:
     """``after round 3: 61.2 % with 10 % of the labels (...)``; without labels the effective rank."""
     when = f"after round {record['round']}" if record["round"] else "untrained"
     if "probe" not in record:
@@ -67,7 +69,7 @@ class Plain(Observer):
         clients = ", ".join(f"{name} ({count} steps)" for name, count in steps.items())
         self.line(f"{folder}: {self.rounds} rounds; a round is {clients}")
 
-    def record(self, record: Record) -> None:
+    def record(self, record: "Record") -> None:
         """A line for a round or an evaluation."""
         self.line(round_line(record, self.rounds) if record["kind"] == "round" else evaluation_line(record))
 
@@ -122,7 +124,7 @@ class Live(Plain):
         self.done += 1
         self.bar.update(self.task, completed=self.done)
 
-    def record(self, record: Record) -> None:
+    def record(self, record: "Record") -> None:
         """The last round is the bar's text, evaluations stay above it."""
         if record["kind"] == "round":
             self.done = self.total * record["round"] // self.rounds

@@ -4,27 +4,20 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import torch
 import typer
-from torch import Tensor
 
-from fedgala.api import choose_device
 from fedgala.cli.progress import evaluation_line, observer, say
 from fedgala.config import DataConfig, ProbeConfig, RunConfig, read_toml
-from fedgala.data.domain import Dataset
-from fedgala.data.source import open_named
 from fedgala.errors import ConfigError, DataError
-from fedgala.evaluation import encode, probe_features
-from fedgala.export import load_encoder
-from fedgala.report.plots import draw_curves
 from fedgala.report.tables import cell, table
-from fedgala.run import Run
 from fedgala.settings import near
-from fedgala.storage import write_atomically
-from fedgala.studies.demo import RATIO, ROUNDS, run_demo
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from fedgala.data.domain import Dataset
 
 Encoder = Annotated[Path, typer.Argument(help="encoder.safetensors of a run", show_default=False)]
 Data = Annotated[str, typer.Argument(metavar="DATA", help="a folder of pictures, or shapes", show_default=False)]
@@ -42,6 +35,11 @@ def embed(
 
     **fedgala embed runs/.../encoder.safetensors photos/ -o features.npz**
     """
+    import torch
+
+    from fedgala.data.source import open_named
+    from fedgala.storage import write_atomically
+
     write = WRITERS.get(output.suffix)
     if write is None:
         raise ConfigError(f"--output {output}: allowed endings: {', '.join(WRITERS)}")
@@ -69,6 +67,9 @@ def probe(
 
     **fedgala probe runs/.../encoder.safetensors photos/ --domain sketch**
     """
+    from fedgala.data.source import open_named
+    from fedgala.evaluation import probe_features
+
     try:
         config = ProbeConfig(ratios=tuple(float(ratio) for ratio in ratios.split(",")), splits=splits)
     except ValueError as error:
@@ -95,6 +96,9 @@ def report(run: Annotated[Path, typer.Argument(help="the folder of a run", show_
 
     **fedgala report runs/shapes-sketch-0a1b2c3d**
     """
+    from fedgala.report.plots import draw_curves
+    from fedgala.run import Run
+
     if not (run / "config.toml").exists():
         raise ConfigError(f"{run} is not the folder of a run: it has no config.toml")
     found = Run(RunConfig.from_dict(read_toml(run / "config.toml")), run)
@@ -114,38 +118,46 @@ def report(run: Annotated[Path, typer.Argument(help="the folder of a run", show_
 def demo(
     out: Annotated[Path, typer.Option(help="where the runs go")] = Path("demo"),
     seeds: Annotated[int, typer.Option(min=1, help="seeds 0, 1, ...")] = 2,
-    rounds: Annotated[int, typer.Option(min=1, help="rounds of a run")] = ROUNDS,
+    rounds: Annotated[int | None, typer.Option(min=1, help="rounds of a run")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="runs at a time; one per core if not said")] = None,
 ) -> None:
     """See it work: leave-one-domain-out FedGaLA beside FedAvg + SimCLR and an untrained encoder.
 
     Uses the embedded data set **shapes** and takes minutes on two cores. Once more finishes what is missing.
     """
+    from fedgala.studies.demo import RATIO, ROUNDS, run_demo
+
     began = time.monotonic()
-    result = run_demo(out, range(seeds), rounds, jobs or os.cpu_count() or 1, say)
+    result = run_demo(out, range(seeds), rounds or ROUNDS, jobs or os.cpu_count() or 1, say)
     print(f"\nLinear probe with {RATIO:.0%} of the unseen domain's labels; mean ± spread over {seeds} seeds\n")
     print(f"{result.table}\n\n{result.margins}\n")
     print(f"pictures  {result.pictures}\nplots     {result.run.folder / 'plots'}\nencoder   {result.run.encoder_path}")
     print(f"took {time.monotonic() - began:.0f} s")
 
 
-def _encoded(encoder: Path, dataset: Dataset, device: str) -> list[Tensor]:
+def _encoded(encoder: Path, dataset: "Dataset", device: str) -> "list[Tensor]":
+    from fedgala.api import choose_device
+    from fedgala.evaluation import encode
+    from fedgala.export import load_encoder
+
     place = choose_device(device)
     model = load_encoder(encoder).to(place)
     return [encode(model, domain.to(place), model.crop) for domain in dataset.domains]
 
 
-def _labels(dataset: Dataset, labels: Tensor | None, count: int) -> Sequence[str]:
+def _labels(dataset: "Dataset", labels: "Tensor | None", count: int) -> Sequence[str]:
     return [""] * count if labels is None else [dataset.classes[index] for index in labels.tolist()]
 
 
-def _write_npz(path: Path, features: Tensor, columns: dict[str, list[str]]) -> None:
+def _write_npz(path: Path, features: "Tensor", columns: dict[str, list[str]]) -> None:
+    import numpy as np
+
     with path.open("wb") as file:
         arrays: dict[str, Any] = {name: np.array(values) for name, values in columns.items()}
         np.savez(file, features=features.numpy(), **arrays)
 
 
-def _write_parquet(path: Path, features: Tensor, columns: dict[str, list[str]]) -> None:
+def _write_parquet(path: Path, features: "Tensor", columns: dict[str, list[str]]) -> None:
     try:
         import pyarrow as arrow
         import pyarrow.parquet as parquet

@@ -11,11 +11,9 @@ import errno
 import json
 import os
 import shutil
-import sys
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -25,17 +23,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedgala.data.cache import META, STORES, default_cache, digest, naming_write_errors, staging
+from fedgala.data.decode import Look, Skipped, decode_into, look_at_all, map_images
 from fedgala.data.domain import Dataset, DomainData
-from fedgala.data.folder import Listing, counted, reason, some
-from fedgala.data.pictures import Look, Skipped, decode_into, look_at_all, map_images
+from fedgala.data.listing import Listing, counted, reason, some
 from fedgala.errors import CheckpointError, ConfigError, DataError
 
-if sys.platform != "win32":
-    import fcntl
-
-VERSION = 1  # of the files' layout and of what decoding does; another one never opens this one's stores
+VERSION = 2  # of the files' layout and of what decoding does; another one never opens this one's stores
 MAX_SIZE = 4096
-IMAGES, SIZES, LABELS, META = "images.npy", "sizes.npy", "labels.npy", "meta.json"
+IMAGES, SIZES, LABELS = "images.npy", "sizes.npy", "labels.npy"
 _CHECKED = {IMAGES: 128, SIZES: -1, LABELS: -1}  # bytes that are compared at each opening: a header, and all
 
 Progress = Callable[[int, int], None]
@@ -80,7 +76,7 @@ def open_store(
     if limit is not None and limit < 1:
         raise ConfigError(f"limit is {limit}: at least 1 picture of each domain is needed")
     listing = listing if limit is None else listing.limited(limit)
-    stores = (cache or default_cache()) / "stores"
+    stores = (cache or default_cache()) / STORES
     shortcut = stores / f"{_key(listing, size, (item.source.stamp() for item in listing.items))}.key"
     place, cached = _follow(shortcut), True
     if place is None:
@@ -96,53 +92,27 @@ def open_store(
     return dataset
 
 
-def default_cache() -> Path:
-    """``$FEDGALA_CACHE``, else ``$XDG_CACHE_HOME/fedgala``, else ``~/.cache/fedgala``."""
-    if chosen := os.environ.get("FEDGALA_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedgala"
-
-
-def clear_cache(cache: Path | None = None) -> int:
-    """Delete all stores and nothing else; the number of bytes they held."""
-    stores = (cache or default_cache()) / "stores"
-    with _naming_write_errors(stores):
-        held = sum(file.stat().st_size for file in stores.rglob("*"))
-        if stores.exists():
-            shutil.rmtree(stores)
-    return held
-
-
 def _key(listing: Listing, size: int, contents: Iterable[object]) -> str:
     """The name of the pictures of `listing` at `size`, if `contents` tells for each what its bytes are."""
     pairs = zip(listing.items, contents, strict=True)
-    return _hash((VERSION, size), *((it.domain, it.label, it.name, content) for it, content in pairs))
-
-
-def _hash(*values: object) -> str:
-    digest = blake2b(digest_size=16)
-    for value in values:
-        digest.update(repr(value).encode("utf-8", "backslashreplace") + b"\n")
-    return digest.hexdigest()
+    return digest((VERSION, size), *((it.domain, it.label, it.name, content) for it, content in pairs))
 
 
 def _find_or_build(listing: Listing, size: int, stores: Path, strict: bool, progress: Progress) -> tuple[Path, bool]:
     """The store of these contents, and whether it was there."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")  # about odd metadata beside good pixels
-        looks = look_at_all(listing.items, lambda done: progress(done, 2 * len(listing.items)))
-        _refuse([look.skipped for look in looks if look.skipped] if strict else ())
-        key = _key(listing, size, (look.digest for look in looks))
-        place = stores / key
-        if place.is_dir():
-            return place, True
-        with _naming_write_errors(stores), _staging(stores) as stage:
-            _build(stage, key, listing, looks, size, progress)
-            try:
-                stage.rename(place)
-            except OSError:
-                if not place.is_dir():  # else another process was first, with the same pixels
-                    raise
+    looks = look_at_all(listing.items, lambda done: progress(done, 2 * len(listing.items)))
+    _refuse([look.skipped for look in looks if look.skipped] if strict else ())
+    key = _key(listing, size, (look.digest for look in looks))
+    place = stores / key
+    if place.is_dir():
+        return place, True
+    with naming_write_errors(stores), staging(stores) as stage:
+        _build(stage, key, listing, looks, size, progress)
+        try:
+            stage.rename(place)
+        except OSError:
+            if not place.is_dir():  # else another process was first, with the same pixels
+                raise
     return place, False
 
 
@@ -172,7 +142,9 @@ def _build(stage: Path, key: str, listing: Listing, looks: Sequence[Look], size:
     content = ((it.item.domain, label, it.size, it.digest) for it, label in zip(pictures, labels, strict=True))
     meta = {
         "key": key,
-        "fingerprint": _hash(listing.classes, *content),
+        "name": listing.name,
+        "canvas": canvas,
+        "fingerprint": digest(listing.classes, *content),
         "classes": listing.classes,
         "domains": [(name, held[name]) for name in listing.domains],
         "skipped": [(skip.domain, skip.name, skip.reason) for skip in skipped],
@@ -217,14 +189,14 @@ def _read_meta(place: Path) -> dict[str, Any]:
         raise ValueError(f"{META} belongs to the store {meta['key']}")
     if (size := (place / IMAGES).stat().st_size) != meta["bytes"]:
         raise ValueError(f"{IMAGES} has {size:,} bytes, {meta['bytes']:,} were written")
-    for name, length, digest in meta["digests"]:
-        if _digest_of(place / name, length) != digest:
+    for name, length, check in meta["digests"]:
+        if _digest_of(place / name, length) != check:
             raise ValueError(f"{name} does not match its checksum")
     return meta
 
 
 def _checksum(meta: dict[str, Any]) -> str:
-    return _hash(json.dumps(meta, sort_keys=True))
+    return digest(json.dumps(meta, sort_keys=True))
 
 
 def _digest_of(path: Path, length: int) -> str:
@@ -238,55 +210,6 @@ def _refuse(skipped: Sequence[Skipped]) -> None:
             f"{counted(len(skipped), 'file')} cannot be read as pictures: {some(skipped)}; replace or remove them, or "
             "leave out `strict` to skip them"
         )
-
-
-@contextmanager
-def _naming_write_errors(stores: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"the image cache '{stores}' cannot be written ({reason(error)}): make room or allow writing there, or set "
-            "FEDGALA_CACHE to another folder"
-        ) from error
-
-
-@contextmanager
-def _staging(stores: Path) -> Iterator[Path]:
-    """A directory to write a store in, locked while this process lives, gone afterwards unless it was renamed.
-
-    Those that dead processes left are deleted first. A lock tells the dead from the living across containers too, where
-    a process number would not; all is done under a lock on `stores`, lest a directory be found before it is locked.
-    """
-    stores.mkdir(parents=True, exist_ok=True)
-    stage = stores / f".stage-{token_hex(8)}"
-    with ExitStack() as held:
-        with _locked(stores, wait=True):
-            for leftover in stores.glob(".stage-*"):
-                with _locked(leftover) as dead:
-                    if dead:
-                        shutil.rmtree(leftover, ignore_errors=True)
-            stage.mkdir()
-            held.enter_context(_locked(stage))
-            held.callback(shutil.rmtree, stage, ignore_errors=True)
-        yield stage
-
-
-@contextmanager
-def _locked(folder: Path, wait: bool = False) -> Iterator[bool]:
-    """Whether `folder` is now locked: it is not where another process locks it, or the file system has no locks."""
-    if sys.platform == "win32":
-        yield False
-        return
-    with ExitStack() as held:
-        try:
-            descriptor = os.open(folder, os.O_RDONLY)
-            held.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError:
-            yield False
-        else:
-            yield True
 
 
 def _follow(shortcut: Path) -> Path | None:
