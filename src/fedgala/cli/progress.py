@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from fedgala.records import Record
 
 
+SILENCE = 30  # seconds after which a log hears of a long round
+NAMED = 8  # clients up to which each is named
+
+
 def observer(quiet: bool) -> "Plain":
     """The watcher that fits where output goes."""
     if quiet:
@@ -55,22 +59,31 @@ class Plain(Observer):
     """A line for each thing that happens."""
 
     def __init__(self, quiet: bool = False):
-        self.quiet, self.rounds, self._said = quiet, 0, 0.0
+        self.quiet, self.rounds, self.steps, self.done = quiet, 0, 0, 0
+        self._said = time.monotonic()
 
     def decoding(self, done: int, total: int) -> None:
         """A line every few seconds."""
-        if done == total or time.monotonic() - self._said > 5:
-            self._said = time.monotonic()
+        if done == total or self._silent_for(5):
             self.line(f"pictures read: {done} of {total}")
 
     def begin(self, config: RunConfig, folder: Path, steps: Mapping[str, int]) -> None:
         """What is about to happen."""
-        self.rounds = config.federation.rounds
+        self.rounds, self.steps = config.federation.rounds, sum(steps.values())
         clients = ", ".join(f"{name} ({count} steps)" for name, count in steps.items())
+        if len(steps) > NAMED:
+            clients = f"{len(steps)} clients with {min(steps.values())} to {max(steps.values())} steps each"
         self.line(f"{folder}: {self.rounds} rounds; a round is {clients}")
+
+    def step(self) -> None:
+        """A line where a round takes long."""
+        self.done += 1
+        if self._silent_for(SILENCE):
+            self.line(f"step {self.done} of at most {self.steps} in this round")
 
     def record(self, record: "Record") -> None:
         """A line for a round or an evaluation."""
+        self.done = 0
         self.line(round_line(record, self.rounds) if record["kind"] == "round" else evaluation_line(record))
 
     def note(self, line: str) -> None:
@@ -79,8 +92,12 @@ class Plain(Observer):
 
     def line(self, text: str) -> None:
         """Say `text`, unless quiet."""
+        self._said = time.monotonic()
         if not self.quiet:
             say(text)
+
+    def _silent_for(self, seconds: float) -> bool:
+        return time.monotonic() - self._said > seconds
 
 
 class Live(Plain):
@@ -103,7 +120,7 @@ class Live(Plain):
             transient=True,
         )
         self.task: Any = None
-        self.total = self.done = 0
+        self.total = 0
 
     def decoding(self, done: int, total: int) -> None:
         """The bar counts pictures."""
