@@ -91,13 +91,14 @@ LOCAL_RULES: dict[str, LocalRule] = {"discard": discard, "reweight": reweight_, 
 def gram(updates: Sequence[Tensor], layout: Layout, columns: int = 1 << 20) -> Tensor:
     """(segments, K, K) the inner products of the K updates over each segment, float64.
 
-    The updates are read `columns` numbers at a time, so memory never holds a second copy of them.
+    The updates are read `columns` numbers at a time, so memory never holds a second copy of them. In float64, for the
+    length of a direction in which updates all but cancel is a small difference of large products.
     """
     products = torch.zeros(len(layout.segments), len(updates), len(updates), dtype=torch.float64, device=layout.device)
     for index, segment in enumerate(layout.segments):
         stop = segment.offset + segment.numel
         for start in range(segment.offset, stop, columns):
-            rows = torch.stack([update[start : min(start + columns, stop)] for update in updates])
+            rows = torch.stack([update[start : min(start + columns, stop)] for update in updates]).double()
             products[index] += rows @ rows.T
     return products
 
@@ -119,7 +120,7 @@ def agreement_weights(gram: Tensor, start: Tensor, iterations: int, gamma: float
     for _ in range(iterations):
         dots = (gram @ weights[..., None]).squeeze(-1)  # <u_i, direction>
         length = (weights * dots).sum(-1, keepdim=True).clamp(min=0)  # |direction|^2
-        # below the rounding error of its terms a cancelled direction is noise, not a direction
+        # below the updates' own rounding (float32) a cancelled direction is noise, not a direction
         noise = torch.finfo(torch.float32).eps ** 2 * (weights * squared.sqrt()).sum(-1, keepdim=True) ** 2
         norms = torch.where(length > noise, squared * length, 0.0).sqrt()
         cosines = torch.where(norms > 0, dots / torch.where(norms > 0, norms, 1.0), 0.0).clamp(-1, 1)

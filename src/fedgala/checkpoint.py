@@ -9,7 +9,7 @@ from torch import Tensor
 from fedgala.errors import CheckpointError
 from fedgala.messages import LocalState, ServerState
 from fedgala.parameters import Layout
-from fedgala.storage import load_tensors, save_tensors
+from fedgala.storage import KEPT, load_tensors, save_tensors
 
 FORMAT = "1"
 
@@ -65,7 +65,7 @@ def load(path: Path, layouts: Layouts, metadata: Mapping[str, str]) -> Snapshot:
         names = sorted({name.split("/")[1] for name in tensors if name.startswith("client/")})
         clients = {name: LocalState.from_tensors(_gathered(f"client/{name}", tensors, layouts)) for name in names}
     except (KeyError, ValueError) as error:
-        raise CheckpointError(f"{path} does not fit this model ({error}); nothing was changed") from error
+        raise CheckpointError(f"{path} does not fit this model ({error}); {KEPT}") from error
     return Snapshot(state, clients)
 
 

@@ -34,6 +34,12 @@ class DataConfig(Section):
     limit: int | None = setting(None, "at most this many images per domain", low=1, flag="--limit")
     strict: bool = setting(False, "refuse the data set when a file can't be read, instead of skipping the file")
 
+    def check(self) -> None:
+        """One spelling for one folder: the path is part of what a run is."""
+        if not self.path:
+            raise ConfigError("data.path is empty: name a folder, an archive, or shapes")
+        object.__setattr__(self, "path", str(Path(self.path)))
+
 
 @dataclass(frozen=True)
 class ViewsConfig(Section):
@@ -67,8 +73,8 @@ class ModelConfig(Section):
     encoder: str = setting(
         "resnet18", "resnet18 (the paper) or small (for CPUs)", choices=("resnet18", "small"), flag="--encoder"
     )
-    projector_hidden: int = setting(4096, "width of the projector's hidden layer", low=1)
-    projector_output: int = setting(2048, "length of a projection", low=1)
+    projector_hidden: int = setting(4096, "width of the projector's hidden layer", low=1, high=65536)
+    projector_output: int = setting(2048, "length of a projection", low=1, high=65536)
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,7 @@ class FederationConfig(Section):
     """Rounds, clients and local training."""
 
     rounds: int = setting(100, "communication rounds, T", low=1, flag="--rounds")
-    epochs: float = setting(7.0, "local epochs per round, E; fractions are allowed", above=0, flag="--epochs")
+    epochs: float = setting(7.0, "local epochs per round, E; fractions are allowed", above=0, high=1e6, flag="--epochs")
     batch_size: int = setting(128, "images per step, each seen in two views, B", low=2, flag="--batch-size")
     participation: float = setting(1.0, "share of the clients that take part in a round", above=0, high=1)
     norm_statistics: str = setting(
@@ -158,7 +164,7 @@ class ProbeConfig(Section):
     """What is measured on the unseen domain, where there are labels; a monitor without labels always runs."""
 
     every: int = setting(
-        0, "rounds between evaluations; 0 evaluates after the last round only", low=0, flag="--probe-every"
+        0, "rounds between evaluations; 0: before the first and after the last", low=0, flag="--probe-every"
     )
     ratios: tuple[float, ...] = setting(
         (0.1, 0.3), "shares of the target's labels for the linear probe", above=0, high=0.95
@@ -169,6 +175,11 @@ class ProbeConfig(Section):
     learning_rate: float = setting(3e-3, "Adam's learning rate for the linear probe", above=0)
     neighbours: int = setting(20, "neighbours of the kNN monitor", low=1)
 
+    def check(self) -> None:
+        """A probe needs something to be trained on."""
+        if not self.ratios:
+            raise ConfigError("probe.ratios = []: name at least one share of the labels")
+
 
 @dataclass(frozen=True)
 class EngineConfig(Section):
@@ -178,7 +189,9 @@ class EngineConfig(Section):
     precision: str = setting(
         "auto", "auto: bfloat16 on CUDA, float32 elsewhere", choices=("auto", "float32", "bfloat16")
     )
-    threads: int | None = setting(None, "CPU threads; all cores if not said", low=1, identity=False, flag="--threads")
+    threads: int | None = setting(
+        None, "CPU threads; all cores if not said", low=1, high=1024, identity=False, flag="--threads"
+    )
 
 
 @dataclass(frozen=True)
@@ -202,6 +215,11 @@ class RunConfig(Section):
     probe: ProbeConfig = ProbeConfig()
     engine: EngineConfig = EngineConfig()
 
+    def check(self) -> None:
+        """The name is that of a folder inside `out`."""
+        if self.name != Path(self.name).name and self.name:
+            raise ConfigError(f"name = {self.name!r}: a name, not a path; --out says where runs are kept")
+
     @property
     def hash(self) -> str:
         """Eight hex digits of everything that makes results what they are."""
@@ -211,7 +229,8 @@ class RunConfig(Section):
     @property
     def folder(self) -> Path:
         """Where the run lives."""
-        name = self.name or "-".join(filter(None, (Path(self.data.path).name.split(".")[0], self.data.target)))
+        data = Path(self.data.path).absolute().name.split(".")[0]
+        name = self.name or "-".join(filter(None, (data, self.data.target)))
         return Path(self.out) / f"{name}-{self.hash}"
 
 

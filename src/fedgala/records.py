@@ -1,11 +1,12 @@
 """What happened in a run, one JSON object a line, appended as it happens: tables and plots are computed from these."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from fedgala.errors import CheckpointError
-from fedgala.storage import write_text
+from fedgala.storage import KEPT, write_text
 
 Record = dict[str, Any]
 
@@ -35,16 +36,31 @@ class Records:
         records = [self._parse(number, line) for number, line in enumerate(lines, 1)]
         return [record for record in records if kind is None or record["kind"] == kind]
 
+    def sync(self) -> None:
+        """Wait until all lines are on the disk: a checkpoint must not know of rounds that the records do not."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
     def rewind(self, round: int) -> None:
-        """Forget what was recorded after `round`: a resumed run plays those rounds again."""
+        """Forget what was recorded after `round`: a resumed run plays those rounds again.
+
+        Raises:
+            CheckpointError: rounds up to `round` are missing.
+        """
         kept = [record for record in self.read() if record["round"] <= round]
+        missing = set(range(1, round + 1)) - {record["round"] for record in kept if record["kind"] == "round"}
+        if missing:
+            raise CheckpointError(
+                f"{self.path} lacks {len(missing)} of the {round} rounds that are done (round {min(missing)} first); "
+                "put it back, or move its folder away to start afresh"
+            )
         write_text(self.path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def _parse(self, number: int, line: str) -> Record:
         try:
             record = json.loads(line)
-            if not isinstance(record, dict) or not {"kind", "round"} <= set(record):
+            if not isinstance(record, dict) or "kind" not in record or not isinstance(record.get("round"), int):
                 raise ValueError("not a record")
         except ValueError as error:
-            raise CheckpointError(f"{self.path}, line {number} is damaged ({error}); nothing was changed") from error
+            raise CheckpointError(f"{self.path}, line {number} is damaged ({error}); {KEPT}") from error
         return record

@@ -149,6 +149,7 @@ class RoundLoop:
         if snapshot.state.round == self._saved_round:
             return
         began = time.monotonic()
+        self.run.records.sync()
         checkpoint.save(self.run.checkpoint_path, snapshot, self.layouts, self.metadata)
         self._saved_round, self._saved_at = snapshot.state.round, time.monotonic()
         self._saving = self._saved_at - began

@@ -5,6 +5,8 @@ the field, the value and what is allowed, whether it came from Python, a TOML fi
 """
 
 import difflib
+import math
+import os
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -56,7 +58,13 @@ class Section:
         hints = typing.get_type_hints(type(self))
         for item in fields(self):
             value = getattr(self, item.name)
-            if not is_dataclass(hints[item.name]):
+            if is_dataclass(hints[item.name]):
+                if not isinstance(value, typing.cast(type, hints[item.name])):
+                    kind = typing.cast(type, hints[item.name]).__name__
+                    raise ConfigError(
+                        f"{self._path(item.name)} = {value!r}: expected a {kind}; from_dict takes plain data"
+                    )
+            else:
                 object.__setattr__(self, item.name, _checked(self._path(item.name), value, hints[item.name], item))
         self.check()
 
@@ -138,6 +146,8 @@ def _checked_tuple(path: str, value: Any, kind: Any, item: "Field[Any]") -> tupl
 def _convert(path: str, value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
+    if kind is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
         raise ConfigError(f"{path} = {value!r}: expected {words[kind]}")
@@ -148,11 +158,11 @@ def _check_limits(path: str, value: Any, limits: Mapping[str, Any]) -> None:
     if limits["choices"] and value not in limits["choices"]:
         raise ConfigError(f"{path} = {value!r}: {near(value, limits['choices'])}")
     low, high, above = limits["low"], limits["high"], limits["above"]
-    wrong = isinstance(value, float) and value != value
+    wrong = isinstance(value, float) and not math.isfinite(value)
     wrong |= low is not None and value < low
     wrong |= high is not None and value > high
     wrong |= above is not None and value <= above
     if wrong:
         words = (("at least", low), ("above", above), ("at most", high))
         bounds = [f"{word} {bound:g}" for word, bound in words if bound is not None]
-        raise ConfigError(f"{path} = {value!r}: must be {' and '.join(bounds) or 'a number'}")
+        raise ConfigError(f"{path} = {value!r}: must be {' and '.join(bounds) or 'a finite number'}")

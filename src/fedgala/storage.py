@@ -4,6 +4,7 @@ A reader sees the old file or the new one, never half of one; a write that fails
 carry a checksum, because a damaged checkpoint that loads is worse than one that does not. Nothing is ever pickled.
 """
 
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,10 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+METADATA = "fedgala"  # the key of all metadata, as JSON
+KEPT = "nothing was changed; move it away to start afresh"
+
+
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` fill a temporary file beside `path`, then rename it into place.
 
@@ -33,6 +38,8 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(temporary)
+        os.umask(mask := os.umask(0))
+        temporary.chmod(0o666 & ~mask)  # what others may read is for the umask to say, not for the writer
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -53,15 +60,16 @@ def locked(path: Path, busy: str) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError as error:
-                    raise CheckpointError(busy) from error
-            yield
+        file = path.open("w")
     except OSError as error:
         raise CheckpointError(f"can't use {path.parent}: {error.strerror}") from error
+    with file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise CheckpointError(busy) from error
+        yield
 
 
 def write_text(path: Path, text: str) -> None:
@@ -76,8 +84,9 @@ def write_text(path: Path, text: str) -> None:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write named tensors with `metadata` and a checksum, whole or not at all."""
     dense = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    described = {**metadata, "checksum": _checksum(dense)}
-    write_atomically(path, lambda temporary: safetensors.torch.save_file(dense, temporary, described))
+    described = json.dumps({**metadata, "checksum": _checksum(dense)}, sort_keys=True)
+    # one key, since safetensors writes several in any order, and equal tensors should make equal files
+    write_atomically(path, lambda temporary: safetensors.torch.save_file(dense, temporary, {METADATA: described}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -88,16 +97,16 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """
     try:
         with safetensors.safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
+            metadata = json.loads((file.metadata() or {}).get(METADATA, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error
-    except (OSError, safetensors.SafetensorError) as error:
-        raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}); nothing was changed") from error
+    except (OSError, ValueError, safetensors.SafetensorError) as error:
+        raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}); {KEPT}") from error
     if "checksum" not in metadata:
         raise CheckpointError(f"{path} was not written by fedgala: it has no checksum")
     if metadata["checksum"] != _checksum(tensors):
-        raise CheckpointError(f"{path} is damaged: its checksum does not match; nothing was changed")
+        raise CheckpointError(f"{path} is damaged: its checksum does not match; {KEPT}")
     return tensors, metadata
 
 
