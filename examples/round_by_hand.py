@@ -39,7 +39,7 @@ for number in range(1, ROUNDS + 1):
         moments, kept = adam.start(layout), 0.0
         for _ in range(STEPS):
             batch = torch.randint(len(data), (BATCH,), generator=draws)
-            two_views = apply(data.images[batch], draw(data.sizes[batch].repeat(2, 1), views, draws), views.crop)
+            two_views = apply(data.pictures(batch), draw(data.sizes[batch].repeat(2, 1), views, draws), views.crop)
             model.gradients.zero_()
             loss = nt_xent(model.module(two_views), temperature=0.2)
             torch.autograd.backward(loss)

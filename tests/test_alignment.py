@@ -115,9 +115,9 @@ def test_rule_agreement_weighs_each_unit_by_itself(unit: str) -> None:
 def test_gram_in_blocks_is_gram() -> None:
     vectors = [LAYOUT.flatten(random_tensors(seed)) for seed in range(3)]
     whole, blocks = gram(vectors, LAYOUT), gram(vectors, LAYOUT, columns=7)
-    torch.testing.assert_close(whole, blocks, rtol=1e-6, atol=1e-4)
+    torch.testing.assert_close(whole, blocks, rtol=1e-10, atol=1e-10)
     direct = torch.stack(vectors).double()
-    torch.testing.assert_close(whole.sum(0), direct @ direct.T, rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(whole.sum(0), direct @ direct.T, rtol=1e-10, atol=1e-10)
 
 
 def weights_of(vectors: list[Tensor], start: list[float] | None = None, iterations: int = 3) -> list[float]:

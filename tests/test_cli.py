@@ -101,7 +101,8 @@ def test_train_then_report_then_again(tiny: Make, tmp_path: Path, capsys: pytest
     assert any(line.startswith("round 2/2  loss") and "in conflict" in line for line in lines)
     assert lines[-1].startswith("after round 2:") and "% with 10% of the labels" in lines[-1]
     assert run(["report", str(folder)]) == 0
-    assert "finished" in capsys.readouterr().out
+    report = capsys.readouterr().out
+    assert "finished" in report and "GB of memory" in report
     assert run(["train", "--config", str(tmp_path / "c.toml"), "--quiet"]) == 0
     assert "already finished" in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgala.cli.flags import configuration, parse
-from fedgala.config import LocalConfig, RunConfig, merge, read_toml, to_toml
+from fedgala.config import DataConfig, LocalConfig, RunConfig, merge, read_toml, to_toml
 from fedgala.errors import ConfigError
 from fedgala.presets import PRESETS
 from fedgala.settings import leaves
@@ -31,6 +31,11 @@ from fedgala.settings import leaves
         ({"views": {"scale": [0.5]}}, "expected 2 values"),
         ({"views": {"scale": 0.5}}, "expected a list"),
         ({"probe": {"ratios": [0.1, 2.0]}}, "probe.ratios = 2.0: must be above 0 and at most 0.95"),
+        ({"data": {"size": 5}}, "data.size = 5: must be at least 8, or 0"),
+        ({"data": {"path": ""}}, "data.path is empty: name a folder"),
+        ({"name": "a/b"}, "name = 'a/b': a name, not a path"),
+        ({"probe": {"ratios": []}}, "probe.ratios = .*: name at least one"),
+        ({"optimizer": {"weight_decay": float("inf")}}, "optimizer.weight_decay = inf: must be at least 0"),
         ({"data": {"strict": "yes"}}, "data.strict = 'yes': expected true or false"),
     ],
 )
@@ -43,6 +48,9 @@ def test_a_mistake_names_field_value_and_what_is_allowed(settings: dict[str, Any
 def test_direct_construction_is_checked_too_and_frozen() -> None:
     with pytest.raises(ConfigError, match="local.threshold = 2"):
         LocalConfig(threshold=2)
+    with pytest.raises(ConfigError, match="local = .*: expected a LocalConfig"):
+        RunConfig(local={"threshold": 0.1})  # type: ignore[arg-type]
+    assert DataConfig(path=Path("a/b/")).path == DataConfig(path="a//b").path == "a/b"  # type: ignore[arg-type]
     assert LocalConfig(threshold=0).threshold == 0.0 and isinstance(LocalConfig(threshold=0).threshold, float)
     with pytest.raises(AttributeError):
         LocalConfig().rule = "none"  # type: ignore[misc]

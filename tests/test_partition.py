@@ -23,7 +23,7 @@ def deal(clients: int | None, rule: str = "iid", alpha: float = 0.5, seed: int =
 
 
 def pictures(parts: tuple[DomainData, ...]) -> list[bytes]:
-    return sorted(bytes(image.numpy().tobytes()) for part in parts for image in part.images)
+    return sorted(bytes(image.numpy().tobytes()) for part in parts for image in part.pictures())
 
 
 @given(st.integers(1, 120), st.sampled_from(sorted(DEALS)), st.floats(0.01, 100), st.integers(0, 99))
@@ -61,8 +61,8 @@ def test_alpha_says_how_skewed_classes_are() -> None:
 
 def test_equal_seeds_deal_alike_and_others_do_not() -> None:
     first, again, other = deal(6), deal(6), deal(6, seed=1)
-    assert all(torch.equal(a.images, b.images) for a, b in zip(first, again, strict=True))
-    assert not all(torch.equal(a.images, b.images) for a, b in zip(first, other, strict=True))
+    assert all(torch.equal(a.pictures(), b.pictures()) for a, b in zip(first, again, strict=True))
+    assert not all(torch.equal(a.pictures(), b.pictures()) for a, b in zip(first, other, strict=True))
 
 
 def test_what_can_not_be_dealt_is_refused() -> None:

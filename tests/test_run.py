@@ -46,8 +46,9 @@ class Stop(Observer):
 
 
 def stable(run: Run) -> list[Record]:
-    """Records without what depends on the clock."""
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in run.records.read()]
+    """Records without what is measured of the machine."""
+    measured = ("seconds", "peak_memory")
+    return [{key: value for key, value in record.items() if key not in measured} for record in run.records.read()]
 
 
 def same_result(a: Run, b: Run) -> bool:
@@ -154,6 +155,13 @@ def test_ctrl_c_on_the_command_line_says_how_to_go_on(tiny: Make, tmp_path: Path
     assert "Traceback" not in errors and run.checkpoint_path.exists()
 
 
+def test_equal_runs_leave_equal_files_that_others_may_read(tiny: Make) -> None:
+    first, second = (api.train(replace(tiny(), name=name)) for name in "ab")
+    assert first.encoder_path.read_bytes() == second.encoder_path.read_bytes()
+    os.umask(mask := os.umask(0))
+    assert first.encoder_path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
 def test_two_processes_do_not_share_a_run(tiny: Make) -> None:
     config = tiny()
     with Run(config, config.folder).opened(), pytest.raises(CheckpointError, match="in use by another process"):
@@ -185,6 +193,16 @@ def test_damaged_records_are_refused_by_line(tiny: Make) -> None:
     lines = run.records.path.read_text().splitlines()
     run.records.path.write_text("\n".join([lines[0][:20], *lines[1:]]) + "\n")
     with pytest.raises(CheckpointError, match=r"records\.jsonl, line 1 is damaged"):
+        api.train(run.config)
+
+
+def test_records_that_lack_a_round_are_refused(tiny: Make) -> None:
+    run = interrupted(tiny(federation={"rounds": 4}))
+    lines = run.records.path.read_text().splitlines()
+    kept = [line for line in lines if '"round": 1,' not in line]
+    assert len(kept) < len(lines)
+    run.records.path.write_text("\n".join(kept) + "\n")
+    with pytest.raises(CheckpointError, match=r"records\.jsonl lacks 1 of the \d rounds that are done \(round 1 first"):
         api.train(run.config)
 
 

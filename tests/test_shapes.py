@@ -46,7 +46,7 @@ def test_fewer_images_are_the_first_of_more() -> None:
     few, many = make_shapes(4, 32), make_shapes(8, 32)
     assert few.fingerprint != many.fingerprint
     for a, b in zip(few.domains, many.domains, strict=True):
-        assert torch.equal(a.images, b.images[: len(a)])
+        assert torch.equal(a.pictures(), b.images[: len(a)])
 
 
 def test_no_image_comes_twice(shapes: Dataset) -> None:

@@ -17,13 +17,16 @@ import pytest
 import torch
 from PIL import Image
 
+from fedgala.config import DataConfig
 from fedgala.data import decode, store
 from fedgala.data.cache import clear_cache, default_cache
 from fedgala.data.domain import Dataset
 from fedgala.data.folder import FileSource
 from fedgala.data.resolve import resolve
+from fedgala.data.source import open_dataset
 from fedgala.data.store import Report, open_store
 from fedgala.errors import CheckpointError, ConfigError, DataError, FedgalaError
+from fedgala.observe import Observer
 from test_pictures import BAD, encoded, gray16, row
 
 
@@ -73,11 +76,12 @@ def test_a_store_holds_what_the_folder_does(root: Path, cache: Path) -> None:
     dataset, report = opened(root, cache)
     assert (dataset.name, dataset.names, dataset.classes) == ("set", ("art", "photo"), ("cat", "dog"))
     art, photo = dataset.domains
-    assert art.images.shape == (2, 3, 6, 6)  # the largest extent that occurs
+    assert art.pictures().shape == (2, 3, 6, 6)  # the largest extent that occurs
     assert art.images.dtype == torch.uint8
+    assert art.images is photo.images  # one map, of which each domain has rows
     assert art.sizes.tolist() == [[4, 4], [2, 6]]
     assert art.sizes.dtype == torch.int32
-    assert art.images[1, 0].tolist() == [[2] * 6] * 2 + [[0] * 6] * 4
+    assert art.pictures()[1, 0].tolist() == [[2] * 6] * 2 + [[0] * 6] * 4
     assert art.labels is None
     assert photo.labels is not None
     assert photo.labels.tolist() == [0, 1]
@@ -90,7 +94,7 @@ def test_gray_pictures_alone_keep_one_channel(tmp_path: Path, root: Path, cache:
     dataset, _ = opened(gray, cache)
     assert dataset["a"].images.tolist() == [[[[5, 0], [0, 0]]], [[[2, 0], [0, 0]]]]
     (root / "art" / "1.png").write_bytes(encoded(row("L", 5)))
-    assert opened(root, cache)[0]["art"].images[0, :, 0, 0].tolist() == [5, 5, 5]
+    assert opened(root, cache)[0]["art"].pictures()[0, :, 0, 0].tolist() == [5, 5, 5]
 
 
 def test_bad_files_are_skipped_by_name_or_refused(root: Path, cache: Path) -> None:
@@ -129,6 +133,13 @@ def test_settings_out_of_range(root: Path, cache: Path) -> None:
     assert "limit is 0: at least 1 picture" in refused(ConfigError, root, cache, limit=0)
 
 
+@pytest.mark.parametrize(("size", "stored"), [(0, 150), (128, 128), (200, 150)])
+def test_pictures_keep_their_pixels_where_size_allows(tmp_path: Path, size: int, stored: int) -> None:
+    root = write(tmp_path / "large", {f"{domain}/1.png": flat(1, (150, 9)) for domain in "ab"})
+    dataset = open_dataset(DataConfig(path=str(root), size=size), Observer())
+    assert dataset["a"].images.shape[-1] == stored
+
+
 def never(*_: object, **__: object) -> Any:
     raise AssertionError("not needed")
 
@@ -141,7 +152,7 @@ def test_a_second_run_decodes_nothing_and_reads_nothing(
     monkeypatch.setattr(FileSource, "read", never)
     second, after = opened(root, cache)
     assert (second.fingerprint, after.cached, after.path) == (first.fingerprint, True, before.path)
-    assert torch.equal(second["photo"].images, first["photo"].images)
+    assert torch.equal(second["photo"].pictures(), first["photo"].pictures())
 
 
 def test_pictures_that_moved_or_were_touched_find_their_store(

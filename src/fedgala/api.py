@@ -1,5 +1,6 @@
 """From a configuration to a finished run on this machine: where data, device, engine and reports come together."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -9,7 +10,7 @@ from fedgala import seeds
 from fedgala.checkpoint import Layouts
 from fedgala.client import Trainer, num_steps
 from fedgala.config import RunConfig
-from fedgala.data.domain import Dataset, DomainData
+from fedgala.data.domain import Dataset, DomainData, place
 from fedgala.data.partition import partition
 from fedgala.data.source import open_dataset
 from fedgala.engines.local import LocalEngine
@@ -21,6 +22,8 @@ from fedgala.observe import Observer
 from fedgala.report.plots import draw_run
 from fedgala.run import RoundLoop, Run
 from fedgala.settings import near
+
+ROOM = 0.6  # share of a device's free memory that pictures may take
 
 
 def train(config: RunConfig, observer: Observer | None = None) -> Run:
@@ -60,8 +63,7 @@ def _play(
     fingerprint: str,
     watcher: Observer,
 ) -> ServerState:
-    here = [domain.to(trainer.device) for domain in sources]
-    unseen = target.to(trainer.device) if target else None
+    here, unseen = _settle(sources, target, trainer.device, watcher)
     model = trainer.model
     loop = RoundLoop(
         run=run,
@@ -77,6 +79,21 @@ def _play(
         run.config, run.folder, {d.name: num_steps(len(d), federation.batch_size, federation.epochs) for d in here}
     )
     return loop.play(ServerState(0, model.weights.clone(), model.statistics.clone(), None))
+
+
+def _settle(
+    sources: Sequence[DomainData], target: DomainData | None, device: torch.device, watcher: Observer
+) -> tuple[tuple[DomainData, ...], DomainData | None]:
+    """The domains where training wants them: on the device, if that has room for all of their pixels."""
+    domains = (*sources, *([target] if target else []))
+    room = int(ROOM * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else sys.maxsize
+    settled, fits = place(domains, device, room)
+    if not fits:
+        size = sum(domain.num_bytes for domain in domains) / 1e9
+        watcher.note(
+            f"{size:,.1f} GB of pictures, more than {room / 1e9:,.1f} GB of the device: brought batch by batch"
+        )
+    return settled[: len(sources)], settled[-1] if target else None
 
 
 def choose_device(name: str) -> torch.device:

@@ -87,7 +87,7 @@ class Trainer:
     def make_views(self, data: DomainData, batch: Tensor, generator: torch.Generator) -> Tensor:
         """(2B, 3, crop, crop) two random views of each image of the batch."""
         draws = augment.draw(data.sizes[batch].repeat(2, 1), self.views, generator)
-        views = augment.apply(data.images[batch], draws, self.views.crop)
+        views = augment.apply(data.pictures(batch), draws, self.views.crop)
         return views.contiguous(memory_format=torch.channels_last)
 
     def differentiate_(self, views: Tensor) -> Tensor:

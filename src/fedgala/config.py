@@ -17,6 +17,7 @@ from typing import Any
 from fedgala.errors import ConfigError
 from fedgala.settings import Section, setting
 
+NATIVE = 4096  # longest side that any stored picture may have
 UNIT_CHOICES = ("tensor", "layer", "model")
 
 
@@ -30,7 +31,12 @@ class DataConfig(Section):
         flag="--data",
     )
     target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")
-    size: int = setting(128, "longest side of a stored picture, pixels", low=8, high=1024)
+    size: int = setting(
+        128,
+        f"longest side of a stored picture, pixels; 0 keeps pictures as they are, up to {NATIVE}",
+        low=0,
+        high=NATIVE,
+    )
     limit: int | None = setting(None, "at most this many images per domain", low=1, flag="--limit")
     strict: bool = setting(False, "refuse the data set when a file can't be read, instead of skipping the file")
 
@@ -38,6 +44,8 @@ class DataConfig(Section):
         """One spelling for one folder: the path is part of what a run is."""
         if not self.path:
             raise ConfigError("data.path is empty: name a folder, an archive, or shapes")
+        if 0 < self.size < 8:
+            raise ConfigError(f"data.size = {self.size}: must be at least 8, or 0 for pictures as they are")
         object.__setattr__(self, "path", str(Path(self.path)))
 
 

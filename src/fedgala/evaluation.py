@@ -104,7 +104,7 @@ def _monitor(trainer: Trainer, domains: Sequence[DomainData], seed: int) -> dict
 def _view(trainer: Trainer, data: DomainData, seed: int, number: int) -> Tensor:
     """The same random views in every round, so that a monitor's curve shows the model and not the draw."""
     chance = seeds.generator(seed, "monitor", data.name, number, device=trainer.device)
-    views = augment.apply(data.images, augment.draw(data.sizes, trainer.views, chance), trainer.views.crop)
+    views = augment.apply(data.pictures(), augment.draw(data.sizes, trainer.views, chance), trainer.views.crop)
     return views.contiguous(memory_format=torch.channels_last)
 
 
@@ -131,5 +131,7 @@ def _features(trainer: Trainer, pictures: Iterable[Tensor]) -> Features:
 
 
 def _pictures(data: DomainData, crop: int) -> Iterator[Tensor]:
-    for images, sizes in zip(torch.split(data.images, CHUNK), torch.split(data.sizes, CHUNK), strict=True):
-        yield augment.resize(images, sizes, crop).contiguous(memory_format=torch.channels_last)
+    for index in torch.split(torch.arange(len(data), device=data.sizes.device), CHUNK):
+        yield augment.resize(data.pictures(index), data.sizes[index], crop).contiguous(
+            memory_format=torch.channels_last
+        )

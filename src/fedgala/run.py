@@ -16,6 +16,7 @@ from fedgala import checkpoint, server
 from fedgala.checkpoint import Layouts, Snapshot
 from fedgala.config import RunConfig, to_toml
 from fedgala.export import load_encoder
+from fedgala.memory import peak_memory
 from fedgala.messages import Broadcast, ClientUpdate, LocalState, ServerState
 from fedgala.models import ResNet
 from fedgala.observe import Observer
@@ -166,7 +167,8 @@ def round_record(number: int, updates: Sequence[ClientUpdate], aggregate: server
         }
         for update in updates
     }
-    record: Record = {"kind": "round", "round": number, "seconds": seconds, "clients": clients}
+    measured: Record = {"seconds": seconds, "peak_memory": peak_memory()}
+    record: Record = {"kind": "round", "round": number, **measured, "clients": clients}
     for name in ("loss", "conflict"):
         values = [client[name] for client in clients.values() if name in client]
         if values:

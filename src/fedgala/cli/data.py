@@ -31,7 +31,7 @@ app.add_typer(cache_app, name="cache")
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="a folder or archive of pictures, or shapes", show_default=False)
 ]
-Size = Annotated[int, typer.Option(help="longest side of a stored picture, pixels")]
+Size = Annotated[int, typer.Option(help="longest side of a stored picture, pixels; 0 keeps pictures as they are")]
 _WIDE, _LINES = 12, 20  # classes that fit beside each other; files named one by one
 _UNUSABLE = 2  # exit code
 

@@ -55,6 +55,12 @@ def evaluation_line(record: "Record") -> str:
     return f"{when}: {', '.join(shares)}, kNN {100 * record['knn']:.1f} %"
 
 
+def memory_line(record: "Record") -> str:
+    """``1.2 GB of memory at most, 3.4 GB on the GPU``."""
+    words = {"process": "GB of memory", "cuda": "GB on the GPU"}
+    return ", ".join(f"{size / 1e9:.1f} {words[kind]}" for kind, size in record["peak_memory"].items()) + " at most"
+
+
 class Plain(Observer):
     """A line for each thing that happens."""
 

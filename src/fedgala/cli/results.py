@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedgala.cli.progress import evaluation_line, observer, say
+from fedgala.cli.data import Size
+from fedgala.cli.progress import evaluation_line, memory_line, observer, say
 from fedgala.config import DataConfig, ProbeConfig, RunConfig, read_toml
 from fedgala.errors import ConfigError, DataError
 from fedgala.report.tables import cell, table
@@ -28,7 +29,7 @@ def embed(
     encoder: Encoder,
     data: Data,
     output: Annotated[Path, typer.Option("--output", "-o", help="features.npz or features.parquet")],
-    size: Annotated[int, typer.Option(help="longest side of a stored picture, pixels")] = 128,
+    size: Size = 128,
     device: Device = "auto",
 ) -> None:
     """Write the encoder's features of every picture of a folder, with its domain, label and file name.
@@ -60,7 +61,7 @@ def probe(
     domain: Annotated[str | None, typer.Option(help="only this domain")] = None,
     ratios: Annotated[str, typer.Option(help="shares of the labels to train the probe on")] = "0.1,0.3",
     splits: Annotated[int, typer.Option(min=1, help="random splits per ratio")] = 10,
-    size: Annotated[int, typer.Option(help="longest side of a stored picture, pixels")] = 128,
+    size: Size = 128,
     device: Device = "auto",
 ) -> None:
     """Train linear probes on the encoder's features of labelled pictures: mean and spread over random splits.
@@ -108,6 +109,8 @@ def report(run: Annotated[Path, typer.Argument(help="the folder of a run", show_
     if rounds:
         seconds = sum(record["seconds"] for record in rounds)
         print(f"loss {rounds[0]['loss']:.3f} -> {rounds[-1]['loss']:.3f} in {seconds:.0f} s of training")
+        if rounds[-1]["peak_memory"]:
+            print(memory_line(rounds[-1]))
     for record in evaluations:
         print(evaluation_line(record))
     drawn = draw_curves(found, observer(quiet=True))

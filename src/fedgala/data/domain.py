@@ -6,32 +6,76 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+CHUNK = 4096  # pictures that move to another device at a time
+
 
 @dataclass(frozen=True)
 class DomainData:
     """The images of one domain.
 
     Pictures of different sizes share one canvas of ``(S, S)`` pixels, each at its top left corner; `sizes` says how far
-    each one reaches, and nothing outside of it is ever read.
+    each one reaches, and nothing outside of it is ever read. Domains and clients may share `images`, each with its own
+    `rows`, so that dealing pictures out copies none. Pixels may lie elsewhere than the rest, in a memory-mapped file
+    that is larger than the memory: `pictures` brings those that are asked for.
     """
 
     name: str
-    images: Tensor  # uint8 (N, C, S, S), C is 1 or 3
+    images: Tensor  # uint8 (M, C, S, S), C is 1 or 3
     sizes: Tensor  # int32 (N, 2), height and width of each picture
     labels: Tensor | None = None  # int64 (N,), indices into Dataset.classes
+    rows: Tensor | None = None  # int64 (N,), which of `images` are the domain's; all of them, in order, where None
 
     def __len__(self) -> int:
-        return len(self.images)
+        return len(self.sizes)
 
-    def to(self, device: torch.device) -> "DomainData":
-        """The same domain with its tensors on `device`."""
+    def pictures(self, index: Tensor | None = None) -> Tensor:
+        """Uint8 (n, C, S, S) the pictures at `index`, or all, on the device of `sizes`."""
+        if index is None:
+            index = torch.arange(len(self), device=self.sizes.device)
+        chosen = index if self.rows is None else self.rows[index]
+        return self.images[chosen.to(self.images.device)].to(self.sizes.device)
+
+    def picture(self, index: int) -> Tensor:
+        """Uint8 (3, height, width) one picture, without what is beside it on the canvas."""
+        height, width = self.sizes[index].tolist()
+        row = index if self.rows is None else int(self.rows[index])
+        return self.images[row, :, :height, :width].expand(3, -1, -1)
+
+    def to(self, device: torch.device, pixels: bool = True) -> "DomainData":
+        """The same domain on `device`; without `pixels` those stay where they are, and are brought batch by batch."""
         labels = None if self.labels is None else self.labels.to(device)
-        return replace(self, images=self.images.to(device), sizes=self.sizes.to(device), labels=labels)
+        rows = None if self.rows is None else self.rows.to(device)
+        moved = replace(self, sizes=self.sizes.to(device), labels=labels, rows=rows)
+        if not pixels or self.images.device == device:
+            return moved
+        rows = torch.arange(len(self)) if self.rows is None else self.rows.to(self.images.device)
+        return replace(moved, images=gather(self.images, rows, device), rows=None)
 
     def take(self, index: Tensor, name: str | None = None) -> "DomainData":
         """The images at `index`, in that order; under a new name, if one is given."""
         labels = None if self.labels is None else self.labels[index]
-        return DomainData(name or self.name, self.images[index], self.sizes[index], labels)
+        rows = index if self.rows is None else self.rows[index]
+        return DomainData(name or self.name, self.images, self.sizes[index], labels, rows)
+
+    @property
+    def num_bytes(self) -> int:
+        """What the domain's own pixels take."""
+        return len(self) * self.images[:1].numel()
+
+
+def gather(images: Tensor, rows: Tensor, device: torch.device) -> Tensor:
+    """``images[rows]`` on `device`, a piece at a time: the memory beside the device holds no second copy."""
+    gathered = torch.empty(len(rows), *images.shape[1:], dtype=images.dtype, device=device)
+    for start in range(0, len(rows), CHUNK):
+        part = rows[start : start + CHUNK]
+        gathered[start : start + len(part)] = images[part].to(device)
+    return gathered
+
+
+def place(domains: Sequence[DomainData], device: torch.device, room: int) -> tuple[tuple[DomainData, ...], bool]:
+    """`domains` on `device`, and whether their pixels are there too: all of them, where they fit into `room` bytes."""
+    fits = sum(domain.num_bytes for domain in domains) <= room
+    return tuple(domain.to(device, pixels=fits) for domain in domains), fits
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,7 @@ def _encode(domain: DomainData, index: Sequence[int], quality: int) -> list[byte
 
 
 def _webp(domain: DomainData, index: int, quality: int) -> bytes:
-    height, width = domain.sizes[index].tolist()
-    pixels = domain.images[index, :, :height, :width].expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
     buffer = io.BytesIO()
+    pixels = domain.picture(index).permute(1, 2, 0).contiguous().numpy()
     Image.fromarray(pixels).save(buffer, "WEBP", quality=quality)
     return buffer.getvalue()

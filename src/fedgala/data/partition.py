@@ -95,10 +95,14 @@ def _shared(domain: DomainData, count: int, owner: Tensor) -> list[DomainData]:
 
 
 def _together(domains: Sequence[DomainData]) -> DomainData:
+    """One client's domains as one; those that share their images go on sharing them."""
     labelled = all(domain.labels is not None for domain in domains)
+    shared = all(domain.images is domains[0].images for domain in domains)
+    parts = [torch.arange(len(domain)) if domain.rows is None else domain.rows for domain in domains]
     return DomainData(
         "+".join(domain.name for domain in domains),
-        torch.cat([domain.images for domain in domains]),
+        domains[0].images if shared else torch.cat([domain.pictures() for domain in domains]),
         torch.cat([domain.sizes for domain in domains]),
         torch.cat([domain.labels for domain in domains if domain.labels is not None]) if labelled else None,
+        torch.cat(parts) if shared else None,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 
-from fedgala.config import DataConfig
+from fedgala.config import NATIVE, DataConfig
 from fedgala.data.catalog import EMBEDDED
 from fedgala.data.domain import Dataset
 from fedgala.data.listing import Listing
@@ -42,7 +42,9 @@ def open_listing(listing: Listing, config: DataConfig, watcher: Observer) -> tup
     for line in listing.notes():
         watcher.note(line)
     reports: list[Report] = []
-    dataset = open_store(listing, config.size, strict=config.strict, progress=watcher.decoding, report=reports.append)
+    dataset = open_store(
+        listing, config.size or NATIVE, strict=config.strict, progress=watcher.decoding, report=reports.append
+    )
     for line in filter(None, (report.line() for report in reports)):
         watcher.note(line)
     return dataset, listing.without({entry.name for report in reports for entry in report.skipped})

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedgala.config import NATIVE
 from fedgala.data.cache import META, STORES, default_cache, digest, naming_write_errors, staging
 from fedgala.data.decode import Look, Skipped, decode_into, look_at_all, map_images
 from fedgala.data.domain import Dataset, DomainData
@@ -30,7 +31,6 @@ from fedgala.data.listing import Listing, counted, reason, some
 from fedgala.errors import CheckpointError, ConfigError, DataError
 
 VERSION = 2  # of the files' layout and of what decoding does; another one never opens this one's stores
-MAX_SIZE = 4096
 IMAGES, SIZES, LABELS = "images.npy", "sizes.npy", "labels.npy"
 _CHECKED = {IMAGES: 128, SIZES: -1, LABELS: -1}  # bytes that are compared at each opening: a header, and all
 
@@ -71,8 +71,8 @@ def open_store(
         progress: given steps done and their total, two for each picture (read, decode), unless a shortcut is taken.
         report: given once where the store is and which files were skipped.
     """
-    if not 1 <= size <= MAX_SIZE:
-        raise ConfigError(f"size is {size}: 1 to {MAX_SIZE} pixels for the longest side are allowed")
+    if not 1 <= size <= NATIVE:
+        raise ConfigError(f"size is {size}: 1 to {NATIVE} pixels for the longest side are allowed")
     if limit is not None and limit < 1:
         raise ConfigError(f"limit is {limit}: at least 1 picture of each domain is needed")
     listing = listing if limit is None else listing.limited(limit)
@@ -166,11 +166,12 @@ def _load(place: Path, listing: Listing) -> tuple[Dataset, tuple[Skipped, ...]]:
         raise _damaged(place, f"{META} is not JSON") from error
     except ValueError as error:
         raise _damaged(place, str(error)) from error
-    domains, start = [], 0
+    domains, start, pixels = [], 0, torch.from_numpy(images)
     for name, count in meta["domains"]:
         part = slice(start, start := start + count)
         known = torch.from_numpy(labels[part]) if labels[start - 1] >= 0 else None
-        domains.append(DomainData(name, torch.from_numpy(images[part]), torch.from_numpy(sizes[part]), known))
+        rows = torch.arange(part.start, part.stop)
+        domains.append(DomainData(name, pixels, torch.from_numpy(sizes[part]), known, rows))
     dataset = Dataset(listing.name, tuple(domains), tuple(meta["classes"]), meta["fingerprint"])
     return dataset, tuple(Skipped(*skip) for skip in meta["skipped"])
 

@@ -146,9 +146,9 @@ def views_figure(figure: "Figure", config: RunConfig, domains: Sequence[DomainDa
     views = augment.Views(**config.views.to_dict())
     for row, domain in enumerate(domains):
         chance = seeds.generator(config.seed, "pictures", domain.name)
-        some = domain.to(torch.device("cpu")).take(torch.randperm(len(domain), generator=chance)[:PICTURES])
+        some = domain.take(torch.randperm(len(domain), generator=chance)[:PICTURES]).to(torch.device("cpu"))
         draws = augment.draw(some.sizes.repeat(2, 1), views, chance)
-        both = augment.apply(some.images, draws, views.crop)
+        both = augment.apply(some.pictures(), draws, views.crop)
         _row(grid[3 * row], [_picture(some, i) for i in range(len(some))], domain.name)
         _row(grid[3 * row + 1], list(both[: len(some)]), "a view")
         _row(grid[3 * row + 2], list(both[len(some) :]), "another view")
@@ -156,8 +156,7 @@ def views_figure(figure: "Figure", config: RunConfig, domains: Sequence[DomainDa
 
 
 def _picture(data: DomainData, index: int) -> Tensor:
-    height, width = data.sizes[index].tolist()
-    return data.images[index, :, :height, :width].expand(3, -1, -1).float() / 255
+    return data.picture(index).float() / 255
 
 
 def _row(cells: Any, pictures: Sequence[Tensor], label: str) -> None:

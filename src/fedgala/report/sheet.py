@@ -44,9 +44,7 @@ def _chosen(domain: DomainData, row: int, rows: int, columns: int) -> Sequence[i
 
 
 def _thumbnail(domain: DomainData, index: int) -> Image.Image:
-    height, width = domain.sizes[index].tolist()
-    pixels = domain.images[index, :, :height, :width].expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
-    picture = Image.fromarray(pixels)
+    picture = Image.fromarray(domain.picture(index).permute(1, 2, 0).contiguous().numpy())
     picture.thumbnail((CELL, CELL))
     factor = min(CELL / picture.width, CELL / picture.height)
     return picture.resize((max(1, round(picture.width * factor)), max(1, round(picture.height * factor))))
