@@ -20,6 +20,6 @@ def peak_memory() -> dict[str, int]:
     if resource is not None:
         unit = 1 if sys.platform == "darwin" else 1024
         found["process"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        found["cuda"] = torch.cuda.max_memory_allocated()
+    if torch.cuda.is_available() and (used := torch.cuda.max_memory_allocated()):
+        found["cuda"] = used
     return found

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedgala.config import RunConfig
+from fedgala.data.listing import counted
 from fedgala.observe import Observer
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Plain(Observer):
         clients = ", ".join(f"{name} ({count} steps)" for name, count in steps.items())
         if len(steps) > NAMED:
             clients = f"{len(steps)} clients with {min(steps.values())} to {max(steps.values())} steps each"
-        self.line(f"{folder}: {self.rounds} rounds; a round is {clients}")
+        self.line(f"{folder}: {counted(self.rounds, 'round')}, each of {clients}")
 
     def step(self) -> None:
         """A line where a round takes long."""
