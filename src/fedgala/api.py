@@ -68,7 +68,6 @@ def _play(
     loop = RoundLoop(
         run=run,
         engine=LocalEngine(trainer, here),
-        clients=[domain.name for domain in here],
         layouts=Layouts(trainer.layout, model.statistics_layout),
         evaluate=partial(evaluate, trainer, here, unseen),
         metadata={"run": run.config.hash, "data": fingerprint},

@@ -23,7 +23,6 @@ from fedgala.observe import Observer
 from fedgala.records import Record, Records
 from fedgala.storage import locked, write_text
 
-SAVING = 0.05  # largest share of the time that checkpoints may take
 COSINES = 64  # clients up to which a round's record holds the cosines between them
 
 
@@ -72,10 +71,16 @@ class Engine(Protocol):
 
     states: dict[str, LocalState]
 
+    def clients(self) -> Sequence[str]:
+        """The names of the clients that there are now."""
+
     def __call__(
         self, broadcast: Broadcast, clients: Sequence[str], on_step: Callable[[], None]
     ) -> Iterable[ClientUpdate]:
-        """The updates of `clients`, in any order."""
+        """The updates of `clients`, in any order, but for those that failed."""
+
+    def notes(self) -> Record:
+        """What the engine has to add to the record of the round it has just run."""
 
 
 @dataclass
@@ -87,11 +92,11 @@ class RoundLoop:
 
     run: Run
     engine: Engine
-    clients: Sequence[str]
     layouts: Layouts
-    evaluate: Callable[[ServerState], Record]
+    evaluate: Callable[[ServerState], Record] | None  # None where the server has no pictures
     metadata: Mapping[str, str]  # what a checkpoint must belong to
     watcher: Observer
+    saving: float = 0.05  # largest share of the time that checkpoints may take; infinite saves after every round
     _saved_round: int = field(default=0, init=False)
     _saved_at: float = field(default_factory=time.monotonic, init=False)
     _saving: float = field(default=0.0, init=False)  # seconds that the last checkpoint took
@@ -107,7 +112,7 @@ class RoundLoop:
         try:
             while snapshot.state.round < self.run.config.federation.rounds:
                 snapshot = self._round(snapshot)
-                if time.monotonic() - self._saved_at > self._saving / SAVING:
+                if time.monotonic() - self._saved_at >= self._saving / self.saving:
                     self._save(snapshot)
         finally:
             self._save(snapshot)
@@ -127,18 +132,21 @@ class RoundLoop:
 
     def _round(self, snapshot: Snapshot) -> Snapshot:
         config, before, began = self.run.config, snapshot.state, time.monotonic()
-        chosen = server.participants(self.clients, config.federation.participation, config.seed, before.round + 1)
+        chosen = server.participants(self.engine.clients(), config.federation.participation, config.seed, before.round + 1)
         updates = list(self.engine(before.broadcast(), chosen, self.watcher.step))
         state, aggregate = server.server_step(
             before, updates, config.server, self.layouts.weights, self.layouts.statistics
         )
-        self._record(round_record(state.round, updates, aggregate, time.monotonic() - began))
+        record = round_record(state.round, updates, aggregate, time.monotonic() - began)
+        self._record({**record, **self.engine.notes()})
         every = config.probe.every
         if state.round == config.federation.rounds or (every and state.round % every == 0):
             self._evaluate(state)
         return Snapshot(state, dict(self.engine.states))
 
     def _evaluate(self, state: ServerState) -> None:
+        if self.evaluate is None:
+            return
         self.watcher.working("evaluating")
         self._record(self.evaluate(state))
 

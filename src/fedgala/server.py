@@ -58,7 +58,9 @@ def server_step(
     per_statistic = statistics_weights(weights, layout, statistics)
     averaged = weighted_sum([u.statistics for u in good], per_statistic, statistics)
     shares = dict(zip(names, weights.mean(0).tolist(), strict=True))
-    new = ServerState(state.round + 1, state.weights + total, averaged, total)
+    moved = state.weights + total
+    # not `total`, which is off by a rounding: a site that keeps the last global model must find the same reference
+    new = ServerState(state.round + 1, moved, averaged, moved - state.weights)
     return new, Aggregate(shares, rejected, cosines(products.sum(0)))
 
 

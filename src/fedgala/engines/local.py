@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from fedgala.client import Trainer
 from fedgala.data.domain import DomainData
 from fedgala.messages import Broadcast, ClientUpdate, LocalState
+from fedgala.records import Record
 
 
 class LocalEngine:
@@ -15,6 +16,10 @@ class LocalEngine:
         self.domains = {domain.name: domain for domain in domains}
         self.states: dict[str, LocalState] = {}
 
+    def clients(self) -> Sequence[str]:
+        """All of them, always."""
+        return list(self.domains)
+
     def __call__(
         self, broadcast: Broadcast, clients: Sequence[str], on_step: Callable[[], None] = lambda: None
     ) -> Iterator[ClientUpdate]:
@@ -24,3 +29,7 @@ class LocalEngine:
                 broadcast, self.states.get(name), self.domains[name], on_step
             )
             yield update
+
+    def notes(self) -> Record:
+        """Nothing happens on the way."""
+        return {}
