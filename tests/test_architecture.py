@@ -56,6 +56,16 @@ def test_nothing_but_the_outermost_modules_imports_a_leaf() -> None:
             assert not leaning, f"{name} leans on {leaning}"
 
 
+def test_only_the_flower_engine_knows_flower_and_its_client_waits_for_no_torch() -> None:
+    trees = modules()
+    for name, tree in trees.items():
+        if not name.startswith("engines.flower"):
+            assert "flwr" not in {found.split(".")[0] for found in imports(tree)}, name
+    code = "import sys, fedgala.engines.flower.client, fedgala.engines.flower.warm; sys.exit('torch' in sys.modules)"
+    pytest.importorskip("flwr", reason="needs fedgala[flower]")
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_there_is_no_cycle() -> None:
     trees = modules()
     graph = {name: inside(tree, set(trees)) - {name} for name, tree in trees.items()}

@@ -46,6 +46,25 @@ def save(path: Path, snapshot: Snapshot, layouts: Layouts, metadata: Mapping[str
     save_tensors(path, tensors, {**metadata, "format": FORMAT, "round": str(state.round)})
 
 
+def save_local(path: Path, state: LocalState, layouts: Layouts, metadata: Mapping[str, str]) -> None:
+    """Write one client's own state, as it keeps it where it is: whole or not at all."""
+    save_tensors(path, dict(_named("client", state.tensors(), layouts)), {**metadata, "format": FORMAT})
+
+
+def load_local(path: Path, layouts: Layouts, metadata: Mapping[str, str]) -> LocalState:
+    """Read one client's own state back.
+
+    Raises:
+        CheckpointError: damaged, of another format, or its metadata differ from `metadata`.
+    """
+    tensors, found = load_tensors(path)
+    _expect(path, found, metadata)
+    try:
+        return LocalState.from_tensors(_gathered("client", tensors, layouts))
+    except (KeyError, ValueError) as error:
+        raise CheckpointError(f"{path} does not fit this model ({error}); {KEPT}") from error
+
+
 def load(path: Path, layouts: Layouts, metadata: Mapping[str, str]) -> Snapshot:
     """Read a snapshot back.
 
@@ -53,12 +72,7 @@ def load(path: Path, layouts: Layouts, metadata: Mapping[str, str]) -> Snapshot:
         CheckpointError: damaged, of another format, or its metadata differ from `metadata`.
     """
     tensors, found = load_tensors(path)
-    for name, expected in {**metadata, "format": FORMAT}.items():
-        if found.get(name) != expected:
-            raise CheckpointError(
-                f"{path} belongs to another {name} ({found.get(name)}, now {expected}); "
-                "move its folder away, or choose another --name, to start afresh"
-            )
+    _expect(path, found, metadata)
     try:
         server = _gathered("server", tensors, layouts)
         state = ServerState(int(found["round"]), server["weights"], server["statistics"], server.get("reference"))
@@ -67,6 +81,15 @@ def load(path: Path, layouts: Layouts, metadata: Mapping[str, str]) -> Snapshot:
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit this model ({error}); {KEPT}") from error
     return Snapshot(state, clients)
+
+
+def _expect(path: Path, found: Mapping[str, str], metadata: Mapping[str, str]) -> None:
+    for name, expected in {**metadata, "format": FORMAT}.items():
+        if found.get(name) != expected:
+            raise CheckpointError(
+                f"{path} belongs to another {name} ({found.get(name)}, now {expected}); "
+                "move its folder away, or choose another --name, to start afresh"
+            )
 
 
 def _named(prefix: str, vectors: Mapping[str, Tensor], layouts: Layouts) -> Iterator[tuple[str, Tensor]]:

@@ -25,6 +25,7 @@ class Segment:
     stride: tuple[int, ...]
     offset: int
     numel: int
+    shared: bool = True  # whether it travels; what does not stays with its client
 
     @property
     def layer(self) -> str:

@@ -132,7 +132,9 @@ class RoundLoop:
 
     def _round(self, snapshot: Snapshot) -> Snapshot:
         config, before, began = self.run.config, snapshot.state, time.monotonic()
-        chosen = server.participants(self.engine.clients(), config.federation.participation, config.seed, before.round + 1)
+        chosen = server.participants(
+            self.engine.clients(), config.federation.participation, config.seed, before.round + 1
+        )
         updates = list(self.engine(before.broadcast(), chosen, self.watcher.step))
         state, aggregate = server.server_step(
             before, updates, config.server, self.layouts.weights, self.layouts.statistics

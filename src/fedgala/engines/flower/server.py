@@ -1,0 +1,149 @@
+"""The server of a deployment, as a Flower ServerApp: our round loop over the engine of many machines.
+
+What a run is comes from the run's configuration in Flower: ``config`` and ``deploy`` hold all of it as JSON, which is
+how `fedgala deploy run` starts one; or ``preset`` and settings by their dotted names (``federation.rounds``) say what
+differs from the defaults, for who starts it with ``flwr run``.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedgala.api import choose_device, split_target
+from fedgala.checkpoint import Layouts
+from fedgala.client import Trainer
+from fedgala.config import RunConfig, merge
+from fedgala.data.domain import DomainData
+from fedgala.data.source import open_dataset
+from fedgala.engines.flower.engine import FlowerEngine
+from fedgala.engines.flower.settings import DeployConfig
+from fedgala.errors import ConfigError, FedgalaError
+from fedgala.evaluation import evaluate
+from fedgala.export import save_encoder
+from fedgala.messages import ServerState
+from fedgala.observe import Observer
+from fedgala.presets import PRESETS
+from fedgala.records import Record
+from fedgala.run import RoundLoop, Run
+from fedgala.settings import leaves, near
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Carry out the run that the configuration describes, or finish it."""
+    config, settings = configurations(context.run_config)
+    watcher = Log(config.folder)
+    try:
+        serve(grid, config, settings, watcher)
+    except FedgalaError as error:
+        watcher.say("stopped", reason=str(error))
+        raise
+
+
+def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: "Log") -> Run:
+    """All rounds that are missing, with a checkpoint after each, then the encoder.
+
+    Raises:
+        FedgalaError: sites stayed away for too long, a mistake in the configuration, a damaged file.
+    """
+    run = Run(config, config.folder)
+    if run.finished:
+        watcher.note(f"already finished: {run.folder}")
+        return run
+    if config.engine.threads:
+        torch.set_num_threads(config.engine.threads)
+    trainer = Trainer(config, choose_device(config.engine.device))
+    unseen = unseen_domain(config, trainer, watcher)
+    layouts = Layouts(trainer.layout, trainer.model.statistics_layout)
+    engine = FlowerEngine(grid, config, settings, layouts)
+    engine.note = watcher.note
+    with run.opened():
+        loop = RoundLoop(
+            run=run,
+            engine=engine,
+            layouts=layouts,
+            evaluate=partial(evaluate, trainer, [], unseen) if unseen else None,
+            metadata={"run": config.hash, "data": "sites"},
+            watcher=watcher,
+            saving=float("inf"),
+        )
+        watcher.begin(config, run.folder, {})
+        model = trainer.model
+        state = loop.play(ServerState(0, model.weights.clone(), model.statistics.clone(), None))
+        trainer.load_(state.weights, state.statistics)
+        save_encoder(run.encoder_path, model.module.get_submodule("encoder"), config)
+    watcher.say("finished", encoder=str(run.encoder_path))
+    return run
+
+
+def unseen_domain(config: RunConfig, trainer: Trainer, watcher: Observer) -> DomainData | None:
+    """The domain to probe, where the server has one: ``data.target`` of the pictures at its own ``data.path``."""
+    if config.data.target is None:
+        return None
+    target = split_target(open_dataset(config.data, watcher), config.data.target)[1]
+    assert target is not None
+    return target.to(trainer.device)
+
+
+def configurations(given: Mapping[str, Any]) -> tuple[RunConfig, DeployConfig]:
+    """What the run is and how the deployment behaves, from Flower's flat run configuration.
+
+    Raises:
+        ConfigError: an unknown name or preset, or a value that is not allowed.
+    """
+    if text := given.get("config"):
+        return RunConfig.from_dict(json.loads(str(text))), DeployConfig.from_dict(json.loads(str(given["deploy"])))
+    preset = str(given.get("preset", "") or "")
+    if preset and preset not in PRESETS:
+        raise ConfigError(f"preset = {preset!r}: {near(preset, PRESETS)}")
+    nested: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in ("preset", "config", "deploy") and value != "":
+            below: Any = value
+            for name in reversed(key.split(".")):
+                below = {name: below}
+            nested = merge(nested, below)
+    deploy = nested.pop("deploy", {})
+    lists = {path for path, kind, _ in leaves(RunConfig) if "tuple" in str(kind)}
+    for section, name in lists:
+        if isinstance(nested.get(section, {}).get(name), str):
+            nested[section][name] = json.loads(nested[section][name])
+    return RunConfig.from_dict(merge(PRESETS[preset] if preset else {}, nested)), DeployConfig.from_dict(deploy)
+
+
+class Log(Observer):
+    """One JSON object a line, on standard error and in ``log.jsonl`` of the run, for who collects logs."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / "log.jsonl"
+
+    def say(self, event: str, **values: Any) -> None:
+        """A line, with the time."""
+        line = json.dumps({"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "event": event, **values})
+        print(line, file=sys.stderr, flush=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+
+    def begin(self, config: RunConfig, folder: Path, steps: Mapping[str, int]) -> None:
+        """The run starts or goes on."""
+        self.say("begin", run=config.hash, folder=str(folder), rounds=config.federation.rounds)
+
+    def record(self, record: Record) -> None:
+        """A round or an evaluation, in short: the records hold the rest."""
+        kept = ("round", "loss", "conflict", "seconds", "failed", "sent", "received")
+        self.say(str(record["kind"]), **{key: record[key] for key in kept if key in record})
+
+    def note(self, line: str) -> None:
+        """Something an operator should know."""
+        self.say("note", text=line)

@@ -1,0 +1,23 @@
+"""How a deployment behaves: who must be there, how long is waited, what is accepted. Not part of what a run is."""
+
+from dataclasses import dataclass
+
+from fedgala.settings import Section, setting
+
+
+@dataclass(frozen=True)
+class DeployConfig(Section):
+    """Settings of the server of a deployment."""
+
+    min_sites: int = setting(2, "sites without whose updates a round does not count", low=1, flag="--min-sites")
+    sites: int = setting(0, "sites that the first round waits for; 0: as many as --min-sites", low=0, flag="--sites")
+    deadline: float = setting(1800.0, "seconds that a site has for a round", above=0, high=86400, flag="--deadline")
+    patience: float = setting(
+        600.0, "seconds without enough sites after which the run stops", above=0, high=604800, flag="--patience"
+    )
+    transport: str = setting(
+        "float32", "type of parameters on the wire", choices=("float32", "float16", "bfloat16"), flag="--transport"
+    )
+    norm_bound: float = setting(
+        10.0, "an update longer than this many times the round's median is refused; 0 refuses none", low=0
+    )
