@@ -1,8 +1,8 @@
-# make demo: see it work.  make test: lint, types, tests.  Everything lives in .venv; nothing else is touched.
+# make demo, make deploy-demo: see it work.  make test: lint, types, tests.  Everything lives in .venv; nothing else is touched.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-slow test-gpu lint bench clean
+.PHONY: setup demo deploy-demo test test-slow test-gpu lint bench clean
 
 setup: .venv/installed
 
@@ -14,6 +14,9 @@ setup: .venv/installed
 
 demo: setup
 	$(BIN)/fedgala demo
+
+deploy-demo: setup
+	$(BIN)/fedgala deploy demo
 
 lint: setup
 	$(BIN)/ruff check .
@@ -33,4 +36,4 @@ bench: setup
 	$(BIN)/python benchmarks/step.py
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo deploy-demo

@@ -14,7 +14,7 @@ import typer
 
 from fedgala import __version__
 from fedgala.cli import data as data_commands
-from fedgala.cli import results
+from fedgala.cli import deploy, results
 from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
 from fedgala.config import to_toml
@@ -31,6 +31,7 @@ app = typer.Typer(
     "Start with **fedgala demo**; then **fedgala train --data YOUR_FOLDER**.",
 )
 app.add_typer(data_commands.app, name="data")
+app.add_typer(deploy.app, name="deploy")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say only what went wrong or needs attention")]
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

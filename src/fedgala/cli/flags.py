@@ -12,21 +12,22 @@ import typer
 from fedgala.config import RunConfig, merge, read_toml
 from fedgala.errors import ConfigError
 from fedgala.presets import PRESETS
-from fedgala.settings import leaves, near
+from fedgala.settings import Section, leaves, near
 
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command`, which takes ``settings``, a flag for every setting of a run; typer reads the signature."""
+def with_settings(command: Callable[..., None], *others: type[Section]) -> Callable[..., None]:
+    """Give `command`, which takes ``settings``, a flag for every setting of a run, and of `others`; typer reads it."""
     parameters = [p for p in inspect.signature(command).parameters.values() if p.name != "settings"]
-    names = ["_".join(path) for path, _, _ in leaves(RunConfig)]
+    settings = [it for kind in (*others, RunConfig) for it in leaves(kind)]
+    names = ["_".join(path) for path, _, _ in settings]
 
     def wrapped(**values: Any) -> None:
         given = {name: values.pop(name) for name in names}
         command(**values, settings={name: value for name, value in given.items() if value is not None})
 
-    for name, (path, kind, item) in zip(names, leaves(RunConfig), strict=True):
+    for name, (path, kind, item) in zip(names, settings, strict=True):
         option = typer.Option(
             None,
             *dict.fromkeys(filter(None, (item.metadata["flag"], "--" + ".".join(path)))),
@@ -53,14 +54,24 @@ def configuration(preset: str | None, config: Path | None, settings: Mapping[str
     if preset is not None and preset not in PRESETS:
         raise ConfigError(f"--preset {preset}: {near(preset, PRESETS)}")
     nested = merge(PRESETS[preset] if preset else {}, read_toml(config) if config else {})
-    for path, kind, _ in leaves(RunConfig):
+    return RunConfig.from_dict(merge(nested, chosen(RunConfig, settings)))
+
+
+def chosen(kind: type[Section], settings: Mapping[str, str]) -> dict[str, Any]:
+    """The nested plain data of a section that flags were given for.
+
+    Raises:
+        ConfigError: a value that can't be read.
+    """
+    nested: dict[str, Any] = {}
+    for path, hint, _ in leaves(kind):
         text = settings.get("_".join(path))
         if text is not None:
-            value: Any = parse(text, kind, ".".join(path))
+            value: Any = parse(text, hint, ".".join(path))
             for name in reversed(path):
                 value = {name: value}
             nested = merge(nested, value)
-    return RunConfig.from_dict(nested)
+    return nested
 
 
 def parse(text: str, kind: Any, name: str) -> Any:

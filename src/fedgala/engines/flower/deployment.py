@@ -165,12 +165,6 @@ def _write_server(server: Server) -> None:
     (server.folder / SERVER_FILE).write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in told.items()))
     _script(server.folder / "superlink.sh", "superlink", "the server")
     (server.folder / "fedgala-superlink.service").write_text(UNIT.format(what="server", command="superlink"))
-    home = server.folder / "flwr"
-    home.mkdir()
-    security = 'root-certificates = "../ca.crt"' if server.secure else "insecure = true"
-    (home / "config.toml").write_text(
-        f'[superlink]\ndefault = "fedgala"\n\n[superlink.fedgala]\naddress = "{server.address}"\n{security}\n'
-    )
 
 
 def _write_site(site: SiteFolder) -> None:

@@ -17,7 +17,7 @@ import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedgala.api import choose_device, split_target
+from fedgala.api import choose_device
 from fedgala.checkpoint import Layouts
 from fedgala.client import Trainer
 from fedgala.config import RunConfig, merge
@@ -25,7 +25,7 @@ from fedgala.data.domain import DomainData
 from fedgala.data.source import open_dataset
 from fedgala.engines.flower.engine import FlowerEngine
 from fedgala.engines.flower.settings import DeployConfig
-from fedgala.errors import ConfigError, FedgalaError
+from fedgala.errors import ConfigError, DataError, FedgalaError
 from fedgala.evaluation import evaluate
 from fedgala.export import save_encoder
 from fedgala.messages import ServerState
@@ -90,9 +90,12 @@ def unseen_domain(config: RunConfig, trainer: Trainer, watcher: Observer) -> Dom
     """The domain to probe, where the server has one: ``data.target`` of the pictures at its own ``data.path``."""
     if config.data.target is None:
         return None
-    target = split_target(open_dataset(config.data, watcher), config.data.target)[1]
-    assert target is not None
-    return target.to(trainer.device)
+    dataset = open_dataset(config.data, watcher)
+    if config.data.target not in dataset.names:
+        raise DataError(
+            f"data.target = {config.data.target!r}: not on the server; {near(config.data.target, dataset.names)}"
+        )
+    return dataset[config.data.target].to(trainer.device)
 
 
 def configurations(given: Mapping[str, Any]) -> tuple[RunConfig, DeployConfig]:
