@@ -35,7 +35,7 @@ class Frame:
 
 def send(connection: socket.socket, frame: Frame) -> None:
     """Write a frame."""
-    arrays = {name: np.ascontiguousarray(array) for name, array in frame.arrays.items()}
+    arrays = {name: np.asarray(array, order="C") for name, array in frame.arrays.items()}
     table = [[name, str(array.dtype), array.shape] for name, array in arrays.items()]
     head = json.dumps({"words": dict(frame.words), "arrays": table}).encode()
     connection.sendall(MAGIC + struct.pack(">Q", len(head)) + head)
@@ -64,8 +64,9 @@ def receive(connection: socket.socket) -> Frame:
     sizes = [math.prod(shape) * np.dtype(kind).itemsize for _, kind, shape in table]
     if sum(sizes) > MOST_BYTES:
         raise FrameError(f"a frame with {sum(sizes):,} bytes of arrays")
-    read = (np.frombuffer(_exactly(connection, size), kind) for (_, kind, _), size in zip(table, sizes, strict=True))
-    arrays = {name: array.reshape(shape) for (name, _, shape), array in zip(table, read, strict=True)}
+    arrays: dict[str, NDArray[Any]] = {}
+    for (name, kind, shape), size in zip(table, sizes, strict=True):
+        arrays[name] = np.ndarray(shape, kind, _exactly(connection, size))
     return Frame(words, arrays)
 
 
