@@ -67,7 +67,7 @@ class Site:
         config = RunConfig.from_dict(words["config"])
         if config.hash != words["run"]:
             raise FedgalaError(
-                f"this site's fedgala understands the run {words['run']} differently: install the server's"
+                f"this fedgala reads the run {words['run']} as {config.hash}: install the server's version"
             )
         trainer = self._trainer_of(config)
         data = self._data_of(config, trainer)

@@ -1,0 +1,1 @@
+"""fedgala as a Flower app."""

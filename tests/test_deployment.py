@@ -1,0 +1,200 @@
+"""A deployment's folder: what is in which part, who may read it, and that the keys do what they are for."""
+
+import json
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="deployments need fedgala[flower]")
+
+from flwr.common.config import flatten_dict
+
+from fedgala.cli.app import run as command
+from fedgala.config import RunConfig
+from fedgala.engines.flower.deployment import Server, app_project, create, is_loopback, read_server, read_site
+from fedgala.engines.flower.operate import Tail, told
+from fedgala.engines.flower.processes import superlink_command, supernode_command
+from fedgala.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    return create(tmp_path / "d", ["north", "south"], "fl.example.org", 8443, secure=True, insist=False)
+
+
+def files(root: Path) -> dict[str, int]:
+    return {str(p.relative_to(root)): stat.S_IMODE(p.stat().st_mode) for p in sorted(root.rglob("*")) if p.is_file()}
+
+
+def test_each_part_holds_what_its_machine_needs_and_secrets_are_private(server: Server, tmp_path: Path) -> None:
+    found = files(tmp_path / "d")
+    private = {name for name, mode in found.items() if mode & 0o077 == 0}
+    assert private == {"ca.key", "server/server.key", "sites/north/site.key", "sites/south/site.key"}
+    parts = {"README.md", "compose.yaml", "server/ca.crt", "server/server.pem", "server/keys/north.pub"}
+    parts |= {"server/keys/south.pub", "server/superlink.sh", "server/fedgala-superlink.service", "server/server.toml"}
+    parts |= {f"sites/{s}/{f}" for s in ("north", "south") for f in ("ca.crt", "site.sh", "site.toml")}
+    parts |= {f"sites/{s}/fedgala-site-{s}.service" for s in ("north", "south")}
+    assert set(found) == parts | private
+    text = "".join((tmp_path / "d" / name).read_text() for name in parts)
+    assert "PRIVATE" not in text
+
+
+def test_parts_are_read_where_they_were_copied_to(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "d" / "server").rename(tmp_path / "elsewhere")
+    (tmp_path / "d" / "sites" / "south").rename(tmp_path / "there")
+    moved, site = read_server(tmp_path / "elsewhere"), read_site(tmp_path / "there")
+    assert (moved.address, moved.sites, moved.secure) == ("fl.example.org:8443", ("north", "south"), True)
+    assert (site.name, site.superlink, site.secure) == ("south", "fl.example.org:8443", True)
+    assert str(tmp_path / "elsewhere" / "server.key") in superlink_command(moved)
+    node = supernode_command(site, Path('/pictures of "south"'))
+    assert "--insecure" not in node and str(tmp_path / "there" / "site.key") in node
+    assert json.dumps('/pictures of "south"') in (tmp_path / "there" / "node.toml").read_text()
+
+
+def handshake(authority: Path, certificate: tuple[Path, Path], name: str) -> str:
+    """What a client that trusts `authority` makes of a server with this certificate when it calls it `name`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    one, other = socket.socketpair()
+
+    def serve() -> None:
+        try:
+            context.wrap_socket(one, server_side=True).close()
+        except (ssl.SSLError, OSError):
+            one.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with ssl.create_default_context(cafile=str(authority)).wrap_socket(other, server_hostname=name):
+            return "trusted"
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    finally:
+        other.close()
+        thread.join(5)
+
+
+def test_the_certificate_is_of_the_server_alone(server: Server, tmp_path: Path) -> None:
+    own = server.folder / "server.pem", server.folder / "server.key"
+    for name in ("fl.example.org", "localhost", "127.0.0.1"):
+        assert handshake(server.folder / "ca.crt", own, name) == "trusted"
+    assert "Hostname mismatch" in handshake(server.folder / "ca.crt", own, "other.example.org")
+    other = create(tmp_path / "other", ["x"], "fl.example.org", 8443, secure=True, insist=False)
+    assert "signature failure" in handshake(other.folder / "ca.crt", own, "fl.example.org")
+
+
+def test_keys_of_sites_are_ssh_keys_on_the_curve_that_flower_takes(server: Server, tmp_path: Path) -> None:
+    public = (server.folder / "keys" / "north.pub").read_text()
+    assert public.startswith("ecdsa-sha2-nistp384 ")
+    private = (tmp_path / "d" / "sites" / "north" / "site.key").read_text()
+    assert private.startswith("-----BEGIN OPENSSH PRIVATE KEY-----")
+    assert public != (server.folder / "keys" / "south.pub").read_text()
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("localhost", True), ("::1", True), ("10.0.0.3", False), ("x.org", False)]
+)
+def test_insecure_is_for_this_machine_unless_one_insists(tmp_path: Path, host: str, local: bool) -> None:
+    assert is_loopback(host) is local
+
+    def make(name: str, insist: bool) -> Server:
+        return create(tmp_path / name, ["a"], host, 8000, secure=False, insist=insist)
+
+    if not local:
+        with pytest.raises(ConfigError, match="--insecure with --host .*say --i-know"):
+            make("refused", insist=False)
+        assert not (tmp_path / "refused").exists()
+    server = make("made", insist=True)
+    assert "--insecure" in superlink_command(server) and not list(tmp_path.rglob("*.key"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["init", "{}/full", "--sites", "a", "--host", "h"], "full is not empty"),
+        (["init", "{}/new", "--sites", "a,a", "--host", "h"], "name each site once"),
+        (["init", "{}/new", "--sites", "a/b", "--host", "h"], "'a/b' is not a name"),
+        (["init", "{}/new", "--sites", "a", "--host", "0.0.0.0"], "under which the sites reach the server"),
+        (["init", "{}/new", "--sites", "a", "--host", "h", "--port", "70000"], "--port 70000: 1 to 65535"),
+        (["superlink", "{}/full"], "server.toml: No such file"),
+        (["site", "{}/full", "--data", "{}"], "site.toml: No such file"),
+        (["run", "{}/full"], "server.toml: No such file"),
+        (["status", "{}/full"], "server.toml: No such file"),
+        (["run", "{}/full", "--min-sites", "0"], "deploy.min_sites = 0: must be at least 1"),
+        (["run", "{}/full", "--transport", "int8"], "deploy.transport = 'int8': "),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    assert command(["deploy", *(word.format(tmp_path) for word in words)]) == 2
+    said = capsys.readouterr().err.strip()
+    assert message in said and "\n" not in said
+
+
+def test_pictures_that_are_not_there_and_going_on_with_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create(tmp_path / "d", ["a"], "127.0.0.1", 8000, secure=False, insist=False)
+    assert command(["deploy", "site", str(tmp_path / "d/sites/a"), "--data", str(tmp_path / "no")]) == 2
+    assert "there is no such folder or archive" in capsys.readouterr().err
+    assert command(["deploy", "run", str(tmp_path / "d/server"), "--resume"]) == 2
+    assert "has no checkpoint; the same command without it starts the run" in capsys.readouterr().err
+
+
+def test_the_example_app_is_the_one_that_deployments_use() -> None:
+    app = ROOT / "examples" / "flower_app"
+    given = app_project({}).split("[tool.flwr.app.config]")[0]
+    text = (app / "pyproject.toml").read_text()
+    assert text.startswith(given)
+    config, settings = configurations(flatten_dict(tomllib.loads(text)["tool"]["flwr"]["app"]["config"]))
+    assert config.model.encoder == "small" and config.data.target == "sketch" and settings.sites == 3
+    for role in ("server", "client"):
+        assert f"from fedgala.engines.flower.{role} import app" in (app / "fedgala_app" / f"{role}_app.py").read_text()
+
+
+def test_scripts_are_shell(server: Server) -> None:
+    for path in (server.folder / "superlink.sh", server.folder.parent / "sites" / "north" / "site.sh"):
+        subprocess.run(["sh", "-n", str(path)], check=True)
+
+
+def test_what_the_operator_reads(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"event": "old"}\n')
+    tail = Tail(log)
+    assert list(tail.new()) == []
+    event = {"event": "round", "round": 3, "loss": 4.5, "seconds": 2.0, "failed": {"b": "not online"}}
+    event |= {"sent": {"a": 2_000_000}, "received": {"a": 1_000_000}}
+    with log.open("a") as file:
+        file.write(json.dumps(event) + '\n{"event": "note", "te')
+    assert list(tail.new()) == [event]
+    assert told(event) == "round 3  loss 4.500  failed b (not online)  2.0 MB sent, 1.0 MB received  2.0 s"
+    with log.open("a") as file:
+        file.write('xt": "hello"}\n')
+    assert [told(found) for found in tail.new()] == ["hello"]
+
+
+def test_without_flower_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hide: Callable[[str], None] = lambda name: None  # noqa: E731
+    monkeypatch.setattr("fedgala.cli.deploy.find_spec", hide)
+    assert command(["deploy", "status", "x"]) == 2
+    assert capsys.readouterr().err == "fedgala: fedgala deploy needs Flower: pip install 'fedgala[flower]'\n"
+
+
+def test_a_run_of_a_deployment_is_a_run(server: Server) -> None:
+    assert RunConfig.from_dict(json.loads(json.dumps(RunConfig().to_dict()))) == RunConfig()
+    assert '"federation.rounds" = 3' in app_project({"federation.rounds": 3})
