@@ -21,6 +21,7 @@ from fedgala.config import RunConfig
 from fedgala.engines.flower.deployment import Server, app_project, create, is_loopback, read_server, read_site
 from fedgala.engines.flower.operate import Tail, told
 from fedgala.engines.flower.processes import superlink_command, supernode_command
+from fedgala.engines.flower.server import configurations
 from fedgala.errors import ConfigError
 
 ROOT = Path(__file__).parents[1]
