@@ -26,7 +26,7 @@ class DataConfig(Section):
 
     path: str = setting(
         "shapes",
-        "folder or archive of DOMAIN/CLASS/picture.jpg (labels) or DOMAIN/picture.jpg (none), or shapes",
+        "folder or archive of DOMAIN/CLASS/picture.jpg (labels) or DOMAIN/picture.jpg (none), hf:OWNER/NAME, or shapes",
         flag="--data",
     )
     target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")
@@ -37,7 +37,7 @@ class DataConfig(Section):
     def check(self) -> None:
         """One spelling for one folder: the path is part of what a run is."""
         if not self.path:
-            raise ConfigError("data.path is empty: name a folder, an archive, or shapes")
+            raise ConfigError("data.path is empty: name a folder, an archive, hf:OWNER/NAME, or shapes")
         object.__setattr__(self, "path", str(Path(self.path)))
 
 
@@ -229,7 +229,7 @@ class RunConfig(Section):
     @property
     def folder(self) -> Path:
         """Where the run lives."""
-        data = Path(self.data.path).absolute().name.split(".")[0]
+        data = Path(self.data.path.rpartition("hf:")[2]).absolute().name.split(".")[0]
         name = self.name or "-".join(filter(None, (data, self.data.target)))
         return Path(self.out) / f"{name}-{self.hash}"
 
