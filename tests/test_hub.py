@@ -206,6 +206,15 @@ def test_stamps_stay_until_the_files_change(tmp_path: Path) -> None:
     assert not stamps(copy) & before[0] and not stamps(kept) & before[1]
 
 
+def test_rows_that_were_chosen_otherwise_have_other_stamps(tmp_path: Path) -> None:
+    saved(rows(MINE), tmp_path / "mine", 1)
+    whole = datasets.load_dataset("parquet", data_files=str(tmp_path / "mine" / "data" / "*"))["train"]
+    first, again, last = (
+        {it.source.stamp() for it in list_rows(whole.select(chosen)).items} for chosen in ([0, 1], [0, 1], [6, 7])
+    )
+    assert len(first) == 2 and first == again and not first & last
+
+
 def refusal(named: str, kind: type[Exception], *words: str) -> None:
     with pytest.raises(kind) as caught:
         resolve(named)
@@ -284,7 +293,10 @@ def command(*words: object, **environment: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_a_hub_out_of_reach_and_one_without_it_are_one_line(empty_hub: str) -> None:
+def test_a_hub_out_of_reach_one_without_it_and_damage_are_one_line(empty_hub: str, tmp_path: Path) -> None:
+    write(tmp_path, {"bad.parquet": b"bad"})
+    code, output, errors = command("data", "check", f"hf:{tmp_path / 'bad.parquet'}")
+    assert (code, output, errors.count("\n")) == (2, "", 1)
     code, output, errors = command("data", "check", "hf:flwrlabs/pacs")
     assert (code, output, errors.count("\n")) == (2, "", 1)
     assert "huggingface.co cannot be reached for 'hf:flwrlabs/pacs': try again, or name a copy on disk" in errors
