@@ -248,6 +248,12 @@ def test_columns_that_do_not_say_enough(tmp_path: Path) -> None:
         list_rows(whole.to_iterable_dataset())
 
 
+def test_home_may_be_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    saved(rows(MINE), tmp_path / "mine")
+    assert len(resolve("hf:~/mine").items) == 8
+
+
 def test_paths_that_lead_nowhere(tmp_path: Path) -> None:
     for place in ("mine", "./a/b", "a/b/c", "a/b.parquet", "", str(tmp_path / "x")):
         refusal(f"hf:{place}", DataError, f"there is no folder or .parquet file '{place}'", "as hf:OWNER/NAME")
