@@ -30,6 +30,8 @@ def _one_thread() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     pytest.MonkeyPatch().setenv("FEDGALA_CACHE", str(tmp_path_factory.mktemp("cache")))
+    pytest.MonkeyPatch().setenv("HF_HOME", str(tmp_path_factory.mktemp("hf")))  # read when `datasets` is imported
+    pytest.MonkeyPatch().setenv("HF_HUB_OFFLINE", "1")
 
 
 def random_domain(name: str, count: int = 20, size: int = 24, labelled: bool = True, seed: int = 0) -> DomainData:

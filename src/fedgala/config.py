@@ -27,7 +27,7 @@ class DataConfig(Section):
 
     path: str = setting(
         "shapes",
-        "folder or archive of DOMAIN/CLASS/picture.jpg (labels) or DOMAIN/picture.jpg (none), or shapes",
+        "folder or archive of DOMAIN/CLASS/picture.jpg (labels) or DOMAIN/picture.jpg (none), hf:OWNER/NAME, or shapes",
         flag="--data",
     )
     target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")
@@ -43,7 +43,7 @@ class DataConfig(Section):
     def check(self) -> None:
         """One spelling for one folder: the path is part of what a run is."""
         if not self.path:
-            raise ConfigError("data.path is empty: name a folder, an archive, or shapes")
+            raise ConfigError("data.path is empty: name a folder, an archive, hf:OWNER/NAME, or shapes")
         if 0 < self.size < 8:
             raise ConfigError(f"data.size = {self.size}: must be at least 8, or 0 for pictures as they are")
         object.__setattr__(self, "path", str(Path(self.path)))
@@ -237,7 +237,7 @@ class RunConfig(Section):
     @property
     def folder(self) -> Path:
         """Where the run lives."""
-        data = Path(self.data.path).absolute().name.split(".")[0]
+        data = Path(self.data.path.rpartition("hf:")[2]).absolute().name.split(".")[0]
         name = self.name or "-".join(filter(None, (data, self.data.target)))
         return Path(self.out) / f"{name}-{self.hash}"
 

@@ -29,7 +29,8 @@ cache_app = typer.Typer(no_args_is_help=True, help="Decoded pictures that are ke
 app.add_typer(cache_app, name="cache")
 
 Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="a folder or archive of pictures, or shapes", show_default=False)
+    str,
+    typer.Argument(metavar="DATA", help="folder or archive of pictures, hf:OWNER/NAME, or shapes", show_default=False),
 ]
 Size = Annotated[int, typer.Option(help="longest side of a stored picture, pixels; 0 keeps pictures as they are")]
 _WIDE, _LINES = 12, 20  # classes that fit beside each other; files named one by one
@@ -105,9 +106,12 @@ def pack(
 @app.command()
 def fetch(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="PACS, DomainNet, ...; all without")] = None,
+    download: Annotated[bool, typer.Option("--download", help="get its copy on huggingface.co, if it has one")] = False,
 ) -> None:
-    """Say where to get a data set, what to accept for it, and how to lay it out; nothing is downloaded."""
-    if name is None:
+    """Say where to get a data set, what to accept for it, and how to lay it out; or, with --download, get it."""
+    if download:
+        _download(name)
+    elif name is None:
         rows = [[it.name, str(len(it.domains)), str(len(it.classes)), it.part_of or ""] for it in CATALOG.values()]
         print(table(["data set", "domains", "classes", "part of"], rows))
     else:
@@ -220,6 +224,21 @@ def _cell(found: Check, domain: str, label: str | None = None) -> str:
     return f"{here:,}" if here == known else f"{here:,}/{known:,}"
 
 
+def _download(name: str | None) -> None:
+    """Have the copy on huggingface.co in the cache of its library."""
+    if name is None:
+        raise ConfigError("--download: name the data set too; `fedgala data fetch` names all that are known")
+    entry = entry_of(name)
+    if entry.remote is None:
+        raise ConfigError(
+            f"{entry.name}: no copy on huggingface.co is known, `fedgala data fetch {entry.name}` says where to get it"
+        )
+    print(f"accept   {entry.licence}", flush=True)
+    listing = resolve(entry.remote)
+    print(f"got      {counted(len(listing.items), 'picture')} of {counted(len(listing.domains), 'domain')}")
+    print(f"then     fedgala train --data {entry.remote}")
+
+
 def _card(entry: Entry) -> Iterator[str]:
     yield f"{entry.name}: {len(entry.domains)} domains ({', '.join(entry.domains)}), {len(entry.classes)} classes"
     for release in entry.inventories:
@@ -231,3 +250,5 @@ def _card(entry: Entry) -> Iterator[str]:
     yield from (f"note     {note}" for note in entry.notes)
     wanted = f"{entry.name.lower()}:FOLDER" if entry.part_of else "FOLDER"
     yield f"then     fedgala data check {wanted}"
+    if entry.remote:
+        yield f"or       fedgala data fetch {entry.name} --download, then --data {entry.remote}"

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from fedgala.data.domain import Dataset
 
 Encoder = Annotated[Path, typer.Argument(help="encoder.safetensors of a run", show_default=False)]
-Data = Annotated[str, typer.Argument(metavar="DATA", help="a folder of pictures, or shapes", show_default=False)]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="folder of pictures, hf:OWNER/NAME, or shapes", show_default=False)
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 
 

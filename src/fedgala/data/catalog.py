@@ -15,6 +15,7 @@ from fedgala.errors import ConfigError
 from fedgala.settings import near
 
 EMBEDDED = ("shapes",)
+HUB = "hf:"  # in front of what is read through Hugging Face's library
 SPLITS = frozenset(words("train val valid validation dev test crossval trainval full"))
 
 
@@ -44,6 +45,13 @@ class Entry:
     notes: tuple[str, ...] = ()
     part_of: str | None = None
     lists: str | None = None  # folder of the text lists that choose its pictures from those of `part_of`
+    hub: str | None = None  # a copy on huggingface.co with columns of images, domains and classes
+
+    @property
+    def remote(self) -> str | None:
+        """What to name as data for the copy on huggingface.co."""
+        part = f"{self.name.lower()}:" if self.part_of else ""
+        return self.hub and f"{part}{HUB}{self.hub}"
 
     @cached_property
     def _domains(self) -> dict[str, str]:
@@ -139,6 +147,7 @@ _DOMAINNET_HOME = (
     "https://ai.bu.edu/M3SDA, one zip a domain: take the cleaned ones",
     "https://huggingface.co/datasets/wltjr1007/DomainNet",
 )
+_DOMAINNET_HUB = "wltjr1007/DomainNet"
 _DOMAINNET_LICENCE = "its authors' fair use notice: research only, see https://ai.bu.edu/M3SDA"
 
 CATALOG: dict[str, Entry] = {
@@ -164,6 +173,7 @@ CATALOG: dict[str, Entry] = {
                 ),
             ),
             notes=("the kfold lists count classes from 1 and their `test` is the whole domain: they are not needed",),
+            hub="flwrlabs/pacs",
         ),
         Entry(
             "Office-Home",
@@ -177,6 +187,7 @@ CATALOG: dict[str, Entry] = {
             "its authors' fair use notice: research only",
             (Inventory("", {"Art": 2427, "Clipart": 4365, "Product": 4439, "Real World": 4357}),),
             aliases="officehomedg",
+            hub="flwrlabs/office-home",
         ),
         Entry(
             "TerraIncognita",
@@ -225,6 +236,7 @@ CATALOG: dict[str, Entry] = {
                     dict(zip(_SIX, (48_833, 53_201, 75_759, 172_500, 175_327, 70_386), strict=True)),
                 ),
             ),
+            hub=_DOMAINNET_HUB,
         ),
         Entry(
             "DomainNet-20",
@@ -235,6 +247,7 @@ CATALOG: dict[str, Entry] = {
             _DOMAINNET_LICENCE,
             protocol="train on painting, real and sketch; probe on clipart, infograph and quickdraw",
             part_of="DomainNet",
+            hub=_DOMAINNET_HUB,
         ),
         Entry(
             "mini-DomainNet",
@@ -252,6 +265,7 @@ CATALOG: dict[str, Entry] = {
             aliases="domainnet126",
             part_of="DomainNet",
             lists="splits_mini",
+            hub=_DOMAINNET_HUB,
         ),
         Entry(
             "VLCS",

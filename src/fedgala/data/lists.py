@@ -13,7 +13,7 @@ from fedgala.data.catalog import SPLITS, Entry, recognise
 from fedgala.data.folder import File, Tree
 from fedgala.data.listing import Item, Listing, PictureError, counted, list_items, printable, some
 
-_COLUMNS = {
+COLUMNS = {
     "path": ("path", "data", "file", "filename", "file_name", "filepath", "image", "img"),
     "domain": ("domain", "env", "environment", "site", "client"),
     "label": ("category", "class", "cat", "label", "classname", "y"),
@@ -136,7 +136,7 @@ def _table(lines: list[str]) -> Iterator[Row]:
     try:
         rows = csv.DictReader(lines, delimiter="\t" if "\t" in lines[0] else ",")
         columns = {name.strip().casefold(): name for name in rows.fieldnames or () if name}
-        used = [next((columns[word] for word in words if word in columns), None) for words in _COLUMNS.values()]
+        used = [next((columns[word] for word in words if word in columns), None) for words in COLUMNS.values()]
         for row in rows:
             values = [str(row.get(column) or "").strip() for column in used if column]
             if len(values) == len(used) and all(values):

@@ -1,6 +1,7 @@
 """From what a user names -- a folder or an archive, at any sensible level -- to the listing of a data set.
 
-``NAME:PATH`` reads PATH as the data set NAME of the catalogue, which is how a part of DomainNet is chosen.
+``NAME:PATH`` reads PATH as the data set NAME of the catalogue, which is how a part of DomainNet is chosen; ``hf:PATH``,
+also behind a NAME, is left to `hub`.
 """
 
 import re
@@ -10,8 +11,9 @@ from pathlib import Path
 
 from fedgala.data.annotations import annotated_images
 from fedgala.data.archive import SUFFIXES, read_archive
-from fedgala.data.catalog import Entry, find
+from fedgala.data.catalog import HUB, Entry, find
 from fedgala.data.folder import FileSource, Folder, Tree, absent, joined, walk
+from fedgala.data.hub import read_hub
 from fedgala.data.layouts import known_folders, packed_folders, plain_folders
 from fedgala.data.listing import Item, Listing, counted, printable, some
 from fedgala.data.lists import chosen, listed_pictures
@@ -28,6 +30,8 @@ def resolve(named: str | Path) -> Listing:
         DataError: there is nothing at the path, or nothing that can be read as a data set.
     """
     only, path = _split(str(named))
+    if path.as_posix().startswith(HUB):
+        return read_hub(path.as_posix(), only)
     tree = read_tree(path)
     remarks = list(tree.remarks)
     for layout in LAYOUTS[:-1] if only else LAYOUTS:
