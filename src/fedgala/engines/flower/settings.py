@@ -19,5 +19,5 @@ class DeployConfig(Section):
         "float32", "type of parameters on the wire", choices=("float32", "float16", "bfloat16"), flag="--transport"
     )
     norm_bound: float = setting(
-        10.0, "an update longer than this many times the round's median is refused; 0 refuses none", low=0
+        10.0, "an update longer than this many times the round's median is refused; 0: none", low=0, flag="--norm-bound"
     )
