@@ -1,4 +1,4 @@
-"""Two hosts with addresses of their own, in network namespaces of this machine: TLS between them, and a link that drops.
+"""Two hosts with addresses of their own, in network namespaces of this machine: TLS, and a link that drops.
 
 ``make test-slow``; needs root and iproute2, and says so where either is missing.
 """
