@@ -137,8 +137,8 @@ def test_training_needs_torch_numpy_pillow_and_safetensors_only(tmp_path: Path, 
 
 def test_import_is_fast_and_pulls_in_nothing_heavy() -> None:
     code = (
-        "import time; import torch; began = time.perf_counter(); import fedgala; fedgala.RunConfig; fedgala.train;"
-        "print(time.perf_counter() - began); import sys;"
+        "import time; import torch; began = time.process_time(); import fedgala; fedgala.RunConfig; fedgala.train;"
+        "print(time.process_time() - began); import sys;"  # of this process: others may be busy
         "print(*[n for n in ('matplotlib', 'typer', 'rich', 'pyarrow', 'datasets', 'flwr') if n in sys.modules])"
     )
     best = 9.0

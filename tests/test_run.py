@@ -118,6 +118,7 @@ def start(config: RunConfig, tmp_path: Path, **environment: str) -> "subprocess.
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND, "train", "--config", str(file)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job ignores it
     )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ def pack(
     manifest = json.dumps({"name": dataset.name, "classes": dataset.classes, "domains": dataset.names}).encode()
 
     def write(temporary: Path) -> None:
+        """All pictures, the manifest before them."""
         done = 0
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
             _add(tar, f"{dataset.name}/{MANIFEST}", manifest)

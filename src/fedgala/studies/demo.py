@@ -24,7 +24,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "FedGaLA, discarding": ("discard", {"local": {"rule": "discard"}}),
     "FedAvg + SimCLR": ("fedsimclr", PRESETS["fedsimclr"]),
 }
-ROUNDS = 5
+ROUNDS = 4
 RATIO = 0.1  # of the unseen domain's labels, for the linear probe
 
 Key = tuple[str, str, int]  # method, target, seed
