@@ -247,6 +247,8 @@ def test_sets_fulfil_the_assumption_and_gain_agreement() -> None:
         assert ((first * common).sum(-1) > 0).all() and ((second * common).sum(-1)[:, :-1] > 0).all()
         assert ((second * common).sum(-1)[:, -1] < 0).all()
         assert (formulas.agreement_gain(first, second) > 0).all()
+    tie, none = (float((a[:, -1, 1:] * b[:, -1, 1:]).mean()) for a, b in (partners, strangers))
+    assert tie > 0.2 and abs(none) < 0.1  # of at most 0.5: that all others are aligned leaves less noise across
 
 
 # The series of the sigmoid.

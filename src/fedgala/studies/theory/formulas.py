@@ -78,9 +78,8 @@ def jacobian(gradient: PairGradient) -> Tensor:
     activation = torch.sigmoid(difference @ gradient.weights)
     slope = activation * (1 - activation)
     identity = torch.eye(len(difference), dtype=difference.dtype)
-    return (
-        slope * torch.outer(difference, gradient.weights) + (activation - gradient.target) * identity
-    ) @ gradient.mix
+    per_difference = slope * torch.outer(difference, gradient.weights) + (activation - gradient.target) * identity
+    return per_difference @ gradient.mix
 
 
 def printed_slope(weight: float, linear: float, shift: float) -> float:

@@ -159,6 +159,7 @@ def broken(axes: "Axes", rows: Sequence[Row]) -> None:
         axes.errorbar(where, values, errors, fmt="os"[index], ms=4, mfc="none", color=COLORS[index])
     _information(axes)
     axes.set(title="Theorem 1 without its conditions,\nand entry by entry", ylabel="covariance of gradients")
+    axes.set_ylim(top=0.06)
 
 
 def removal(axes: "Axes", rows: Sequence[Row]) -> None:
