@@ -89,6 +89,13 @@ def test_lemma_1_in_its_limits() -> None:
     assert formulas.mutual_information(numbers(0.6, -0.6)) == pytest.approx(-math.log(0.64))
 
 
+def test_derivative_over_symmetric_negatives_is_half_the_identity() -> None:
+    """Whatever the weights: what the proof of Claim 1 looks for in a series that diverges."""
+    identity, other = torch.eye(2, dtype=torch.float64), numbers(1.3, -0.4)
+    sides = [PairGradient(numbers(2.0, -1.0), identity, shift, 0.0) for shift in (other, -other)]
+    close(torch.stack([formulas.jacobian(side) for side in sides]).mean(0), identity / 2)
+
+
 # The exact covariance.
 
 
