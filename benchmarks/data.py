@@ -1,6 +1,6 @@
 """What it costs to get pictures to training: decoding into the store, opening it, and memory as a data set grows.
 
-    python benchmarks/data.py /data/pacs128.tar     decode and open, beside Pillow in one thread
+    python benchmarks/data.py /data/pacs128.tar              decode and open, beside Pillow in one thread
     python benchmarks/data.py --grow 20000 590000            small pictures in a tar: time and memory for each count
 
 The cache is a fresh temporary folder. Memory is the process's own (without mapped pictures), sampled while it works.
