@@ -317,3 +317,87 @@ def knn_predictions(
                 votes[label] += math.exp((cosine - cosines[0][0]) / temperature)
         answers.append(max(votes, key=lambda label: votes[label]))
     return answers
+
+
+# The theory: a one-layer sigmoid encoder, sample by sample (Assumption 1 and the appendix)
+
+
+def pair_gradient(weights: Tensor, first: Tensor, second: Tensor, target: float) -> Tensor:
+    """The gradient of -y log(p) - (1 - y) log(1 - p), p = sigmoid(W x1 - W x2), by autograd."""
+    leaf = weights.clone().requires_grad_()
+    p = torch.sigmoid(leaf @ first - leaf @ second)
+    loss = -target * torch.log(p) - (1 - target) * torch.log(1 - p)
+    (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
+    return gradient
+
+
+def pair_jacobian(weights: Tensor, linear: Tensor, shift: Tensor) -> Tensor:
+    """dg+/dx at x = 0, entry by entry, by autograd through the gradient."""
+    x = torch.zeros_like(weights, requires_grad=True)
+    gradient = pair_gradient(weights, x, linear @ x + shift, 1.0)
+    return torch.stack([torch.autograd.grad(entry, x, retain_graph=True)[0] for entry in gradient])
+
+
+def lemma_2(first: Tensor, second: Tensor, covariance: Sequence[float]) -> list[list[float]]:
+    """The sum over features of sigma_f dg_i(m)/dx_f dg_j(n)/dx_f."""
+    size = range(len(first))
+    return [
+        [sum(covariance[f] * float(first[m, f]) * float(second[n, f]) for f in range(len(covariance))) for n in size]
+        for m in size
+    ]
+
+
+def gaussian_information(correlation: Sequence[float]) -> float:
+    """Mutual information from determinants: 1/2 log(|S_i| |S_j| / |S|)."""
+    size = len(correlation)
+    joint = torch.eye(2 * size, dtype=torch.float64)
+    for f, rho in enumerate(correlation):
+        joint[f, size + f] = joint[size + f, f] = rho
+    return -0.5 * math.log(float(torch.linalg.det(joint)))
+
+
+def gradient_covariance(
+    gradients: Sequence[Callable[[Tensor], Tensor]],
+    correlation: Sequence[float],
+    nodes: int,
+    deviation: float = 1.0,
+) -> list[list[float]]:
+    """Cov(g_i(x_i), g_j(x_j)) by Gauss-Hermite quadrature over all features of both domains."""
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    size = len(correlation)
+    both, first, second = np.zeros((size, size)), np.zeros(size), np.zeros(size)
+    for index in np.ndindex(*[nodes] * (2 * size)):
+        z, chance = [points[i] for i in index], math.prod(weights[i] / math.sqrt(2 * math.pi) for i in index)
+        x = [deviation * z[f] for f in range(size)]
+        y = [deviation * (r * z[f] + math.sqrt(1 - r * r) * z[size + f]) for f, r in enumerate(correlation)]
+        g, h = (
+            gradient(torch.tensor(v, dtype=torch.float64)).numpy()
+            for gradient, v in zip(gradients, (x, y), strict=True)
+        )
+        both, first, second = both + chance * np.outer(g, h), first + chance * g, second + chance * h
+    rows: list[list[float]] = (both - np.outer(first, second)).tolist()
+    return rows
+
+
+def set_covariance(first: Tensor, second: Tensor) -> list[list[float]]:
+    """The covariance of two sets (K, F) of paired vectors, one product at a time."""
+    count, size = first.shape
+    means = [[sum(float(v[f]) for v in vectors) / count for f in range(size)] for vectors in (first, second)]
+    return [
+        [
+            sum((float(a[m]) - means[0][m]) * (float(b[n]) - means[1][n]) for a, b in zip(first, second, strict=True))
+            / (count - 1)
+            for n in range(size)
+        ]
+        for m in range(size)
+    ]
+
+
+def sigmoid_coefficients(count: int) -> list[float]:
+    """The Taylor coefficients of sigmoid at 0 for x, x^3, ..., by differentiating again and again."""
+    x = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    value, coefficients = torch.sigmoid(x), []
+    for order in range(1, 2 * count):
+        (value,) = torch.autograd.grad(value, x, create_graph=True)
+        coefficients.append(float(value.detach()) / math.factorial(order))
+    return coefficients[::2]
