@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-import oracles
 import pytest
 import torch
-from conftest import random_domain
 
+import oracles
+from conftest import random_domain
 from fedgala import api, seeds
 from fedgala.config import RunConfig
 from fedgala.errors import DataError

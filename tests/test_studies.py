@@ -14,7 +14,6 @@ from fedgala.errors import ConfigError, DataError
 from fedgala.methods import METHODS
 from fedgala.presets import PRESETS
 from fedgala.report.tables import Table, as_csv
-from fedgala.settings import near
 from fedgala.studies.carry import show
 from fedgala.studies.catalogue import STUDIES
 from fedgala.studies.compare import sign_flip_test
@@ -22,7 +21,8 @@ from fedgala.studies.costs import _cost, costs_table, run_steps
 from fedgala.studies.exhibit import FORMATS, save_exhibit
 from fedgala.studies.outcome import Outcome, find_studies, read_study, write_manifest
 from fedgala.studies.pages import filled
-from fedgala.studies.plan import SHAPES, Ask, Place, Planned, locate, overruled, plan
+from fedgala.studies.plan import SHAPES, Ask, Place, Planned, locate, overruled
+from fedgala.studies.study import plan
 
 PACS = Place("PACS", "PACS", SHAPES)
 ROOT = Path(__file__).parents[1]
@@ -164,8 +164,7 @@ def test_communication_frequency_keeps_the_local_epochs(tmp_path: Path) -> None:
 def test_every_method_of_a_study_exists(tmp_path: Path) -> None:
     base = ask(tmp_path).base
     wanted = {variant.method for study in STUDIES.values() for variant in study.variants(base)}
-    missing = wanted - set(METHODS)
-    assert not missing, near(missing.pop(), METHODS)
+    assert wanted <= set(METHODS)
 
 
 def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
@@ -229,15 +228,21 @@ def test_marks_of_a_page_are_filled_from_records(tmp_path: Path) -> None:
     planned = plan(STUDIES["table4"], asked)
     pretend(planned)
     outcome_of("table4", asked, planned)
-    page = "before\n<!-- results: table4 -->\nold\n<!-- results: end -->\nafter\n<!-- results: table6 -->\n<!-- results: end -->"
+    end = "<!-- results: end -->"
+    page = f"before\n<!-- results: table4 -->\nold\n{end}\nafter\n<!-- results: table6 -->\n{end}"
     text = filled(page, tmp_path / "results")
-    assert "| FedGaLA | 62.5 ± 0.7 |" in text and "old" not in text and "No run yet." in text and "\nafter\n" in text
+    assert (
+        "| FedGaLA | 62.5 ± 0.7 |" in text
+        and "old" not in text
+        and "| FedGaLA (ours) |  |  |  |  |  |" in text
+        and "\nafter\n" in text
+    )
     assert filled(text, tmp_path / "results") == text
     with pytest.raises(ConfigError, match="no mark <!-- results: tabel4 -->"):
         filled(page.replace("table4", "tabel4"), tmp_path)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
+@pytest.mark.parametrize("page", ["docs/reproduce.md"])
 def test_pages_say_what_the_committed_records_say(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "<!-- results: " in text

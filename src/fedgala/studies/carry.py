@@ -14,8 +14,9 @@ from fedgala.settings import near
 from fedgala.studies.catalogue import STUDIES
 from fedgala.studies.exhibit import Exhibit, save_exhibit
 from fedgala.studies.outcome import Outcome, read_study, write_manifest
-from fedgala.studies.plan import Ask, Planned, Study, plan
+from fedgala.studies.plan import Ask, Planned
 from fedgala.studies.schedule import NEVER, Summary, carry_out, places
+from fedgala.studies.study import Study, plan
 from fedgala.studies.watch import Watcher
 from fedgala.studies.work import Task
 

@@ -11,8 +11,9 @@ from typing import Any
 from fedgala.config import RunConfig, merge
 from fedgala.studies.accuracy import accuracy_exhibit
 from fedgala.studies.charts import Chart, by_ratio, by_round, conflicts, final
-from fedgala.studies.plan import Study, Variant
+from fedgala.studies.plan import Variant
 from fedgala.studies.shift_chart import KIND, shift_exhibit
+from fedgala.studies.study import Study
 
 RATIOS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)  # of Figure 3c
 DOMAINS = ("PACS", "DomainNet-20", "Office-Home", "TerraIncognita")

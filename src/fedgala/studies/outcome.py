@@ -115,8 +115,16 @@ def read_study(folder: Path, features: str = "encoder") -> Outcome:
         name, data = about["study"], about["data"]["name"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder} holds no study ({MANIFEST} is missing or damaged); run it first") from error
-    targets, seeds = dict.fromkeys(it.target for it in entries), dict.fromkeys(it.seed for it in entries)
-    return Outcome(name, data, tuple(targets), tuple(seeds), entries, features)
+    return _outcome(name, data, entries, features)
+
+
+def foreseen(name: str, place: Place, planned: Sequence[Planned]) -> Outcome:
+    """A study as it is before its first run."""
+    entries = tuple(
+        Entry(it.variant.label, it.variant.at, it.target, it.seed, it.config.federation.rounds, it.config.folder)
+        for it in planned
+    )
+    return _outcome(name, place.name, entries, "encoder")
 
 
 def find_studies(out: Path, name: str) -> Iterator[Path]:
@@ -124,6 +132,11 @@ def find_studies(out: Path, name: str) -> Iterator[Path]:
     for path in sorted(out.glob(f"*/{MANIFEST}")):
         if json.loads(path.read_text(encoding="utf-8")).get("study") == name:
             yield path.parent
+
+
+def _outcome(name: str, data: str, entries: tuple[Entry, ...], features: str) -> Outcome:
+    targets, seeds = dict.fromkeys(it.target for it in entries), dict.fromkeys(it.seed for it in entries)
+    return Outcome(name, data, tuple(targets), tuple(seeds), entries, features)
 
 
 def _entry(run: Mapping[str, Any], runs: Path) -> Entry:

@@ -1,10 +1,11 @@
 """Pages whose numbers come from committed records: what is between two marks is computed, and a test compares.
 
-A mark names what goes below it: ``demo`` for the demonstration's table, ``STUDY`` for what there is of a study on the
-paper's data, ``costs`` for what each study would take.
+A mark names what goes below it: a study, for its tables on the data it was run on, and on the paper's with empty cells
+where nothing ran; ``costs`` for what each study would take.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from fedgala.errors import ConfigError
@@ -12,10 +13,12 @@ from fedgala.settings import near
 from fedgala.storage import write_text
 from fedgala.studies.carry import show
 from fedgala.studies.catalogue import STUDIES
-from fedgala.studies.costs import costs_table
+from fedgala.studies.costs import costs_table, paper_ask
 from fedgala.studies.exhibit import FORMATS
-from fedgala.studies.outcome import find_studies, read_study
+from fedgala.studies.outcome import find_studies, foreseen, read_study
+from fedgala.studies.study import plan
 
+NOWHERE = "."  # a folder without runs
 MARK = re.compile(r"(<!-- results: (?!end)([\w-]+) -->\n)(.*?)(<!-- results: end -->)", re.DOTALL)
 
 
@@ -50,6 +53,9 @@ def part(name: str, results: Path) -> str:
     if name not in STUDIES:
         raise ConfigError(f"no mark <!-- results: {name} -->: {near(name, ['costs', *STUDIES])}")
     folders = [folder for out in sorted(results.glob("*")) for folder in find_studies(out, name)]
-    if not folders:
-        return "No run yet."
-    return "\n\n".join(FORMATS["markdown"][1](show(read_study(folder))) for folder in folders)
+    outcomes = [read_study(folder) for folder in folders]
+    for data in STUDIES[name].data:
+        if data not in {outcome.data for outcome in outcomes}:
+            ask = paper_ask(data)
+            outcomes.append(foreseen(name, ask.place, plan(STUDIES[name], replace(ask, out=NOWHERE))))
+    return "\n\n".join(FORMATS["markdown"][1](show(outcome)) for outcome in outcomes)

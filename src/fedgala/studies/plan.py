@@ -1,23 +1,18 @@
-"""A study is a function from arguments to named runs; runs of equal configuration are one run, whoever asks for it.
+"""From what the user asked for to the configuration of each run.
 
 What a run is made of, later over earlier: the preset, the flags, the method's own recipe, and what the study varies. So
 a flag changes the setting of all rows, but neither turns one method into another nor overrides what is compared.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedgala.config import RunConfig, merge
 from fedgala.data.catalog import EMBEDDED
 from fedgala.data.resolve import resolve
-from fedgala.errors import ConfigError, DataError
+from fedgala.errors import DataError
 from fedgala.methods import METHODS
-from fedgala.settings import near
-
-if TYPE_CHECKING:
-    from fedgala.studies.exhibit import Exhibit
-    from fedgala.studies.outcome import Outcome
 
 SHAPES = ("photo", "art_painting", "cartoon", "sketch")
 PAPERS_ORDER = {  # in which the paper's columns are; a data set of others is in the order of their names
@@ -72,18 +67,6 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Study:
-    """One table or figure of the paper."""
-
-    title: str
-    variants: Callable[[RunConfig], Sequence[Variant]]
-    show: Callable[["Outcome"], "Exhibit"]
-    data: tuple[str, ...] = ("PACS",)  # that the paper shows it for
-    one_target: bool = False  # the paper shows it for the first domain only
-    measures: tuple[str, ...] = ()  # what else each run is asked for, see `measures`
-
-
-@dataclass(frozen=True)
 class Planned:
     """A run of a study and what it stands for."""
 
@@ -105,23 +88,6 @@ def locate(path: str) -> Place:
     if len(listing.domains) < 2:
         raise DataError(f"{path} has one domain, and a study holds one out: name a folder of several")
     return Place(path, listing.known or listing.name, listing.domains)
-
-
-def plan(study: Study, ask: Ask) -> list[Planned]:
-    """All runs of a study; seeds outermost, so that what there is at any time is as many whole tables as possible."""
-    targets = ask.targets or (ask.place.targets[:1] if study.one_target else ask.place.targets)
-    for target in targets:
-        if target not in ask.place.domains:
-            raise ConfigError(
-                f"--targets {target}: no such domain in {ask.place.name}; {near(target, ask.place.domains)}"
-            )
-    variants = [variant for variant in study.variants(ask.base) if variant.method in METHODS]
-    return [
-        Planned(variant, target, seed, configure(ask, variant, target, seed))
-        for seed in ask.seeds
-        for target in targets
-        for variant in variants
-    ]
 
 
 def configure(ask: Ask, variant: Variant, target: str, seed: int) -> RunConfig:

@@ -22,7 +22,6 @@ from torch import Generator, Tensor
 
 from fedgala import checkpoint, seeds
 from fedgala.api import choose_device
-from fedgala.checkpoint import Layouts
 from fedgala.client import Trainer
 from fedgala.data.domain import DomainData, place
 from fedgala.data.source import open_dataset
@@ -109,9 +108,9 @@ def measure_shift(run: Run, batches: int = BATCHES, pairs: int = PAIRS) -> Recor
     device = choose_device(config.engine.device)
     dataset = open_dataset(config.data, Observer())
     domains, _ = place(dataset.domains, device, 1 << 40)
-    trainer = Trainer(config, device)
-    layouts = Layouts(trainer.layout, trainer.model.statistics_layout)
-    state = checkpoint.load(run.checkpoint_path, layouts, {"run": config.hash, "data": dataset.fingerprint}).state
+    trainer = Trainer(config, device, classes=len(dataset.classes))
+    known = {"run": config.hash, "data": dataset.fingerprint}
+    state = checkpoint.load(run.checkpoint_path, trainer.model.layouts, known).state
     trainer.load_(state.weights, state.statistics)
     features = _features(trainer, domains)
     index = corresponding(domains, pairs, seeds.generator(config.seed, "correspond"))
@@ -162,6 +161,6 @@ def _batch(trainer: Trainer, domains: Sequence[DomainData], size: int, number: i
     gradients = []
     for domain, index in zip(domains, chosen, strict=True):
         chance = seeds.generator(seed, "corresponding views", number, device=trainer.device)
-        trainer.differentiate_(trainer.make_views(domain, index.to(trainer.device), chance))
-        gradients.append(trainer.model.gradients.clone())
+        trainer.differentiate_(trainer.make_batch(domain, index.to(trainer.device), chance))
+        gradients.append(trainer.model.gradients[: trainer.layout.length].clone())
     return gradients
