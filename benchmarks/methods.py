@@ -1,0 +1,147 @@
+"""Time of a training step of every self-supervised method, beside what its extra forward passes explain.
+
+    python benchmarks/methods.py                              ResNet-18, batch 128
+    python benchmarks/methods.py --preset cpu --threads 1     the small encoder of the demonstration
+    python benchmarks/methods.py --json methods.json
+
+Explained is SimCLR's step plus the parts that a method adds, each measured by itself in the same process: a target or
+frozen network's forward pass, a predictor forward and backward, more views forward and backward. A method that encodes
+one view of each image instead of two saves half of SimCLR's passes. Queues, averages and the loss itself are not
+explained: they are what the ratio shows.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from fedgala import seeds
+from fedgala.api import choose_device
+from fedgala.client import Trainer, batches
+from fedgala.config import RunConfig, merge
+from fedgala.messages import Broadcast
+from fedgala.presets import PRESETS
+from fedgala.ssl import METHODS
+from step import noise
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What a method does beside or instead of encoding both views with a gradient, in units of B images."""
+
+    trained: float = 2.0  # images through encoder and projector, forward and backward
+    looked: float = 0.0  # images through a network without gradient
+    predicted: float = 0.0  # projections through a predictor, forward and backward
+
+
+EXTRAS = {
+    "simclr": Extra(),
+    "moco": Extra(trained=1, looked=1),
+    "byol": Extra(looked=2, predicted=2),
+    "simsiam": Extra(predicted=2),
+    "adco": Extra(trained=1, looked=1),
+    "darling": Extra(trained=1, looked=1),
+    "fedx": Extra(trained=2.5, looked=2.5, predicted=2),
+    "supervised": Extra(),
+}
+
+
+def median(call: Callable[[], object], repeats: int, device: torch.device) -> float:
+    """Seconds that a call takes, the device's work included, after two to warm up."""
+    seconds = []
+    for number in range(repeats + 2):
+        began = time.perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        if number >= 2:
+            seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds)
+
+
+def step_seconds(trainer: Trainer, repeats: int) -> float:
+    """One whole step, local alignment included."""
+    config, device = trainer.config, trainer.device
+    size = config.federation.batch_size
+    data = noise(4 * size, device)
+    data = type(data)(data.name, data.images, data.sizes, torch.arange(len(data), device=device) % 7)
+    begun = trainer.beginning()
+    sent = Broadcast(2, begun.weights, begun.statistics, torch.randn(trainer.layout.length, device=device))
+    trainer._enter(sent, None, data)
+    reference = trainer.reference(sent)
+    assert reference is not None, "the configuration has no local alignment"
+    conflicts = torch.zeros(len(reference.squared_norms), device=device)
+    chance = seeds.generator(0, "benchmark", device=device)
+    order = batches(len(data), size, repeats + 2, chance)
+
+    def step() -> None:
+        trainer.step_(trainer.make_batch(data, next(order), chance), sent.weights, reference, conflicts, 2)
+
+    return median(step, repeats, device)
+
+
+def parts(trainer: Trainer, repeats: int) -> dict[str, float]:
+    """Seconds for B images through the network with a gradient, without one, and through a predictor."""
+    size, crop, device = trainer.config.federation.batch_size, trainer.config.views.crop, trainer.device
+    model = trainer.config.model
+    images = torch.rand(size, 3, crop, crop, device=device).contiguous(memory_format=torch.channels_last)
+    hidden = torch.rand(size, model.projector_output, device=device)
+    module = trainer.model.module
+
+    def through(network: nn.Module, inputs: Tensor, gradient: bool) -> None:
+        with torch.set_grad_enabled(gradient), torch.autocast(device.type, torch.bfloat16, enabled=trainer.autocast):
+            found = network(inputs).float().sum()
+        if gradient:
+            torch.autograd.backward(found)
+
+    predictor = module.get_submodule("predictor")
+    return {
+        "trained": median(lambda: through(module, images, True), repeats, device),
+        "looked": median(lambda: through(module, images, False), repeats, device),
+        "predicted": median(lambda: through(predictor, hidden, True), repeats, device),
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--preset", default="paper", choices=PRESETS)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--json", type=Path, help="also write the figures here")
+    options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    device = choose_device(options.device)
+
+    def trainer(method: str) -> Trainer:
+        over = merge(PRESETS[options.preset], {"local": {"rule": "discard"}, "ssl": {"method": method}})
+        return Trainer(RunConfig.from_dict(over), device, 3, 7)
+
+    piece = parts(trainer("byol"), options.repeats)
+    seconds = {method: step_seconds(trainer(method), options.repeats) for method in METHODS}
+    print(f"{'method':<12}{'ms':>9}{'explained':>11}{'ratio':>8}")
+    rows = {}
+    for method, taken in seconds.items():
+        extra, plain = EXTRAS[method], EXTRAS["simclr"]
+        explained = seconds["simclr"] + sum(
+            (getattr(extra, name) - getattr(plain, name)) * value for name, value in piece.items()
+        )
+        rows[method] = {"seconds": taken, "explained": explained, "ratio": taken / explained}
+        print(f"{method:<12}{1e3 * taken:>9.2f}{1e3 * explained:>11.2f}{taken / explained:>8.2f}")
+    if options.json:
+        where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+        facts = {"machine": platform.processor() or platform.machine(), "where": where, "torch": torch.__version__}
+        options.json.write_text(json.dumps({**facts, "parts": piece, "methods": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
