@@ -12,7 +12,6 @@ explained: they are what the ratio shows.
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -22,14 +21,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from fedgala import seeds
 from fedgala.api import choose_device
-from fedgala.client import Trainer, batches
+from fedgala.bench import Bench, machine
+from fedgala.client import Trainer
 from fedgala.config import RunConfig, merge
-from fedgala.messages import Broadcast
 from fedgala.presets import PRESETS
 from fedgala.ssl import METHODS
-from step import noise
 
 
 @dataclass(frozen=True)
@@ -66,25 +63,9 @@ def median(call: Callable[[], object], repeats: int, device: torch.device) -> fl
     return statistics.median(seconds)
 
 
-def step_seconds(trainer: Trainer, repeats: int) -> float:
+def step_seconds(config: RunConfig, repeats: int, device: torch.device) -> float:
     """One whole step, local alignment included."""
-    config, device = trainer.config, trainer.device
-    size = config.federation.batch_size
-    data = noise(4 * size, device)
-    data = type(data)(data.name, data.images, data.sizes, torch.arange(len(data), device=device) % 7)
-    begun = trainer.beginning()
-    sent = Broadcast(2, begun.weights, begun.statistics, torch.randn(trainer.layout.length, device=device))
-    trainer._enter(sent, None, data)
-    reference = trainer.reference(sent)
-    assert reference is not None, "the configuration has no local alignment"
-    conflicts = torch.zeros(len(reference.squared_norms), device=device)
-    chance = seeds.generator(0, "benchmark", device=device)
-    order = batches(len(data), size, repeats + 2, chance)
-
-    def step() -> None:
-        trainer.step_(trainer.make_batch(data, next(order), chance), sent.weights, reference, conflicts, 2)
-
-    return median(step, repeats, device)
+    return median(Bench(config, device).step, repeats, device)
 
 
 def parts(trainer: Trainer, repeats: int) -> dict[str, float]:
@@ -122,12 +103,12 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     device = choose_device(options.device)
 
-    def trainer(method: str) -> Trainer:
+    def config(method: str) -> RunConfig:
         over = merge(PRESETS[options.preset], {"local": {"rule": "discard"}, "ssl": {"method": method}})
-        return Trainer(RunConfig.from_dict(over), device, 3, 7)
+        return RunConfig.from_dict(over)
 
-    piece = parts(trainer("byol"), options.repeats)
-    seconds = {method: step_seconds(trainer(method), options.repeats) for method in METHODS}
+    piece = parts(Trainer(config("byol"), device), options.repeats)
+    seconds = {method: step_seconds(config(method), options.repeats, device) for method in METHODS}
     print(f"{'method':<12}{'ms':>9}{'explained':>11}{'ratio':>8}")
     rows = {}
     for method, taken in seconds.items():
@@ -138,9 +119,8 @@ def main() -> None:
         rows[method] = {"seconds": taken, "explained": explained, "ratio": taken / explained}
         print(f"{method:<12}{1e3 * taken:>9.2f}{1e3 * explained:>11.2f}{taken / explained:>8.2f}")
     if options.json:
-        where = torch.cuda.get_device_name() if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
-        facts = {"machine": platform.processor() or platform.machine(), "where": where, "torch": torch.__version__}
-        options.json.write_text(json.dumps({**facts, "parts": piece, "methods": rows}, indent=1) + "\n")
+        found = {"machine": machine(device), "parts": piece, "methods": rows}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
