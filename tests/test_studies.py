@@ -242,7 +242,7 @@ def test_marks_of_a_page_are_filled_from_records(tmp_path: Path) -> None:
         filled(page.replace("table4", "tabel4"), tmp_path)
 
 
-@pytest.mark.parametrize("page", ["docs/reproduce.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduce.md"])
 def test_pages_say_what_the_committed_records_say(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     assert "<!-- results: " in text

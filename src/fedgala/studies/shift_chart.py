@@ -84,12 +84,17 @@ def _orders(rows: Rows) -> list[str]:
 
 
 def _draw(figure: "Figure", rows: Rows) -> None:
-    figure.set_size_inches(10, 4.4)
+    figure.set_size_inches(10, 5)
     first, second = figure.subplots(1, 2)
     _scatter(first, rows, "covariance", "covariance_error")
     _scatter(second, rows, "cosine_of_means", None)
     finish(first, X, "tr Cov($g_i$, $g_j$) over corresponding batches", "what Theorem 1 speaks of")
     finish(second, X, "cosine of the mean gradients", "what alignment looks at")
+    if rows:
+        for axes in (first, second):
+            axes.get_legend().remove()
+        handles, labels = second.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8, edgecolor="none")
 
 
 def _scatter(axes: "Axes", rows: Rows, key: str, error: str | None) -> None:
