@@ -203,6 +203,21 @@ def test_a_study_that_is_stopped_goes_on(how: signal.Signals, folder: Path, tmp_
     assert encoders(out) == encoders(expected) and len(encoders(out)) == 4
 
 
+@pytest.mark.slow
+def test_two_commands_share_one_study(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "studies"
+    both = [
+        subprocess.Popen(command(folder, out, "--rounds", "3", "--jobs", "1"), stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=600)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert sum(text.count("is done") for text in said) >= 12 and len(encoders(out)) == 12
+    for path in out.glob("runs/*/records.jsonl"):
+        rounds = [json.loads(line)["round"] for line in path.read_text().splitlines() if '"round", ' in line]
+        assert rounds == sorted(set(rounds)), path
+
+
 @pytest.mark.parametrize("text, seconds", [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("0.5h", 1800)])
 def test_times(text: str, seconds: float) -> None:
     assert duration(text) == seconds
