@@ -156,6 +156,27 @@ def test_closed_pipe_is_no_traceback(folder: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+COMMAND = [sys.executable, "-c", "from fedgala.cli import main; main()"]
+
+
+def test_a_full_output_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "train", "--dry-run"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "fedgala: No space left on device\n")
+
+
+def test_a_terminal_without_a_character_shows_its_code(folder: Path) -> None:
+    folder = folder.rename(folder.with_name("caf\udce9"))
+    for encoding, shown in (("ascii", "\\udce9: "), ("utf-8", "\\udce9: ")):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(
+            [*COMMAND, "data", "check", folder], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert f"caf{shown}60 pictures in 3 domains" in done.stdout
+
+
 def test_without_typer_one_line_says_what_to_do() -> None:
     code = "import sys; sys.modules['typer'] = None; from fedgala.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
