@@ -53,6 +53,9 @@ def evaluate(trainer: Trainer, sources: Sequence[DomainData], target: DomainData
         record["probe"] = probe_features(features, target.labels, config, classes, seed)
     except DataError as error:
         raise DataError(f"no probe of {target.name}: {error}") from error
+    if trainer.method.classifies:
+        answers = features["projector"].argmax(1)
+        record["accuracy"] = float((answers == target.labels).float().mean())
     labelled = [(extract(trainer, source), source.labels) for source in sources if source.labels is not None]
     if labelled:
         record["transfer"] = _transfer(labelled, (features, target.labels), config, classes, seed)
