@@ -71,6 +71,13 @@ def test_a_run_leaves_everything_it_promises(tiny: Make) -> None:
     assert run.encoder(torch.rand(2, 3, 16, 16)).shape == (2, run.encoder.features)
 
 
+def test_plots_take_any_name_as_it_is(tiny: Make, folder: Path, recwarn: pytest.WarningsRecorder) -> None:
+    for old, new in (("bright", "$\\frac$"), ("dark", "北京🙂")):
+        (folder / old).rename(folder / new)
+    assert (api.train(tiny(name="$x^$")).folder / "plots" / "views.png").exists()
+    assert not [str(it.message) for it in recwarn if "Glyph" in str(it.message)]
+
+
 def test_without_labels_and_target_training_has_its_monitor(tiny: Make, folder: Path) -> None:
     for domain in folder.iterdir():
         for number, picture in enumerate(sorted(domain.rglob("*.png"))):

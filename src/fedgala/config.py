@@ -287,11 +287,17 @@ class RunConfig(Section):
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested plain data `base` with the values of `over` on top."""
+    """Nested plain data `base` with the values of `over` on top.
+
+    Raises:
+        ConfigError: a name is a section in one and a value in the other.
+    """
     merged = dict(base)
     for name, value in over.items():
-        below = merged.get(name)
-        merged[name] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        below = merged.get(name, value)
+        if isinstance(below, Mapping) != isinstance(value, Mapping):  # one of the two would be lost unseen
+            raise ConfigError(f"{name} is given as {below!r} and as {value!r}: write it as --dry-run prints it")
+        merged[name] = merge(below, value) if isinstance(value, Mapping) else value
     return merged
 
 
@@ -305,7 +311,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"config {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"config {path} is not TOML: {error}") from error
 
 
@@ -322,4 +328,4 @@ def to_toml(config: RunConfig) -> str:
 
 def _toml(value: Any) -> str:
     """A value as TOML writes it: as JSON does, but characters beyond the basic plane stand for themselves."""
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -14,6 +14,7 @@ from fedgala.client import Trainer
 from fedgala.config import ProbeConfig
 from fedgala.data import augment
 from fedgala.data.domain import DomainData
+from fedgala.errors import DataError
 from fedgala.messages import ServerState
 from fedgala.records import Record
 
@@ -48,7 +49,10 @@ def evaluate(trainer: Trainer, sources: Sequence[DomainData], target: DomainData
     features = extract(trainer, target)
     classes = 1 + max(int(d.labels.max()) for d in (target, *sources) if d.labels is not None)
     record["knn"] = float(monitor.knn_accuracy_leave_one_out(features["encoder"], target.labels, config.neighbours))
-    record["probe"] = probe_features(features, target.labels, config, classes, seed)
+    try:
+        record["probe"] = probe_features(features, target.labels, config, classes, seed)
+    except DataError as error:
+        raise DataError(f"no probe of {target.name}: {error}") from error
     if trainer.method.classifies:
         answers = features["projector"].argmax(1)
         record["accuracy"] = float((answers == target.labels).float().mean())

@@ -115,7 +115,9 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
     try:
-        return _exit_code(lambda: app(words, prog_name="fedgala", standalone_mode=False))
+        code = _exit_code(lambda: app(words, prog_name="fedgala", standalone_mode=False))
+        print(end="", flush=True)  # or a full disk would show when nobody can say so any more
+        return code
     except FedgalaError as error:
         if debug:
             traceback.print_exc()

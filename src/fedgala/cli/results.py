@@ -86,10 +86,16 @@ def probe(
         if part.labels is None:
             say(f"{part.name}: no labels, no probe")
             continue
-        found = probe_features({"encoder": features}, part.labels, config, len(dataset.classes), 0)["encoder"]
+        try:
+            found = probe_features({"encoder": features}, part.labels, config, len(dataset.classes), 0)["encoder"]
+        except DataError as error:  # too few pictures or classes
+            if domain is not None:
+                raise
+            say(f"{part.name}: no probe, {error}")
+            continue
         rows.append([part.name, str(len(part)), *(cell(values) for values in found.values())])
     if not rows:
-        raise DataError(f"{data}: no labels; a probe needs DIR/<domain>/<class>/ folders")
+        raise DataError(f"{data}: nothing to probe; a probe needs DIR/<domain>/<class>/ folders")
     print(table(["accuracy, %", "pictures", *(f"{ratio:.0%} labels" for ratio in config.ratios)], rows))
     print(f"mean ± standard deviation over {splits} random splits")
 

@@ -1,6 +1,8 @@
 """Pictures of a run: how it went, and what its clients saw. Without matplotlib a run is complete but for these."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +34,9 @@ def draw_run(run: Run, clients: Sequence[DomainData], target: DomainData | None,
         from matplotlib.figure import Figure
 
         shown = [*clients[:SHOWN], *([target] if target else [])]
-        save(clients_figure(Figure(layout="constrained"), clients), run.folder / "plots" / "clients.png")
-        save(views_figure(Figure(layout="constrained"), run.config, shown), run.folder / "plots" / "views.png")
+        with plain_names():
+            save(clients_figure(Figure(layout="constrained"), clients), run.folder / "plots" / "clients.png")
+            save(views_figure(Figure(layout="constrained"), run.config, shown), run.folder / "plots" / "views.png")
 
 
 def draw_curves(run: Run, watcher: Observer) -> Path | None:
@@ -44,8 +47,19 @@ def draw_curves(run: Run, watcher: Observer) -> Path | None:
         watcher.note("no plots: matplotlib is not installed")
         return None
     path = run.folder / "plots" / "training.png"
-    save(training_figure(Figure(figsize=(10, 6.4), layout="constrained"), run), path)
+    with plain_names():
+        save(training_figure(Figure(figsize=(10, 6.4), layout="constrained"), run), path)
     return path
+
+
+@contextmanager
+def plain_names() -> Iterator[None]:
+    """Draw names as they are: dollars enclose no formula, and what the font lacks is a box without a warning."""
+    from matplotlib import rc_context
+
+    with rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 def save(figure: "Figure", path: Path) -> None:
