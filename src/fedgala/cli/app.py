@@ -17,6 +17,7 @@ from fedgala.cli import data as data_commands
 from fedgala.cli import deploy, results
 from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
+from fedgala.cli.report import report
 from fedgala.config import to_toml
 from fedgala.errors import FedgalaError
 from fedgala.presets import PRESETS
@@ -91,7 +92,7 @@ def train(
 app.command("train")(with_settings(train))
 app.command("probe")(results.probe)
 app.command("embed")(results.embed)
-app.command("report")(results.report)
+app.command("report")(report)
 app.command("demo")(results.demo)
 
 

@@ -1,0 +1,194 @@
+"""The page of a folder of runs: what they come to, side by side, and their curves on top of each other."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from plotly.graph_objects import Figure
+
+from fedgala.config import RunConfig, read_toml
+from fedgala.records import Record
+from fedgala.report.configuration import settings, shown
+from fedgala.report.figures import Line, curves
+from fedgala.report.page import Card, Part, escape, table, write_page
+from fedgala.report.tables import cell
+from fedgala.run import Run
+
+MANIFEST = "study.json"  # of a study: which runs are its own, and what stands for each
+APART = ("seed", "data.target", "name", "out", "log")  # settings that make no method of a run
+LINES = 30  # curves in a figure beyond which only means over seeds are drawn
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of a study, by the name of what it varies."""
+
+    label: str
+    run: Run
+
+    @cached_property
+    def records(self) -> Sequence[Record]:
+        """All that was recorded."""
+        return self.run.records.read()
+
+    def of(self, kind: str) -> list[Record]:
+        """The records of one kind."""
+        return [record for record in self.records if record["kind"] == kind]
+
+    @property
+    def target(self) -> str:
+        """The unseen domain."""
+        return self.run.config.data.target or "none"
+
+
+def find_members(folder: Path) -> list[Member]:
+    """The runs that a study's folder names, or that lie in a folder; those that have not begun are left out."""
+    if (folder / MANIFEST).exists():
+        listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["runs"]
+        places = {folder.parent / "runs" / item["run"]: str(item["label"]) for item in listed}
+        return [Member(label, open_run(place)) for place, label in places.items() if _begun(place)]
+    runs = [open_run(path.parent) for path in sorted(folder.glob("*/config.toml")) if _begun(path.parent)]
+    return [Member(label, run) for label, run in zip(_labels(runs), runs, strict=True)]
+
+
+def _begun(folder: Path) -> bool:
+    return (folder / "config.toml").exists() and (folder / "records.jsonl").exists()
+
+
+def open_run(folder: Path) -> Run:
+    """The run in a folder."""
+    return Run(RunConfig.from_dict(read_toml(folder / "config.toml")), folder)
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """Of each run the settings in which the runs differ, but for target and seed."""
+    found = [{name: value for name, (value, _, _) in settings(run.config).items()} for run in runs]
+    varied = [name for name in (found[0] if found else ()) if len({str(each[name]) for each in found}) > 1]
+    named = [name for name in varied if name not in APART]
+    return [", ".join(f"{name} {shown(each[name]) or 'none'}" for name in named) or "all runs" for each in found]
+
+
+def write_study_page(members: Sequence[Member], folder: Path, path: Path) -> None:
+    """Write the page of the runs in `folder`."""
+    finished = sum(member.run.finished for member in members)
+    targets, seeds = {m.target for m in members}, {m.run.config.seed for m in members}
+    tiles = {
+        "runs finished": f"{finished} of {len(members)}",
+        "unseen domains": str(len(targets)),
+        "seeds": str(len(seeds)),
+    }
+    parts = [*_tables(folder), _accuracies(members), _overlay(members), _runs(members, path.parent)]
+    write_page(path, folder.name, ", ".join(sorted({m.run.config.data.path for m in members})), tiles, parts)
+
+
+def _tables(folder: Path) -> list[Part]:
+    """The study's own tables, as it wrote them."""
+    file = folder / "table.txt"
+    if not file.exists():
+        return []
+    text = f'<div class="scroll"><pre>{escape(file.read_text(encoding="utf-8"))}</pre></div>'
+    return [Part("Study", "The study's own table.", [Card("Table", text, wide=True)])]
+
+
+def _accuracies(members: Sequence[Member]) -> Part:
+    """A row for each method, a column for each unseen domain: mean and spread over seeds, and the number of runs."""
+    ratio = next((r for m in members for e in m.of("evaluation") for r in e.get("probe", {}).get("encoder", ())), None)
+    if ratio is None:
+        return Part("Accuracy", "No run has been evaluated on a labelled domain.")
+    targets = sorted({member.target for member in members})
+    rows = []
+    for label in dict.fromkeys(member.label for member in members):
+        cells = [
+            [v for m in members if (m.label, m.target) == (label, target) for v in _last(m, ratio)]
+            for target in targets
+        ]
+        rows.append([label, *(f"{cell(values)} ({len(values)})" if values else "" for values in cells)])
+    text = table(["right answers, %", *targets], rows, numbers=range(1, len(targets) + 1))
+    caption = (
+        f"Linear probe on the encoder with {float(ratio):.0%} of the labels, after the last round: mean and standard "
+        "deviation over seeds, in brackets the number of finished runs. An empty cell: none."
+    )
+    return Part(
+        "Accuracy", "On the domain that no client has.", [Card("After the last round", text, caption, wide=True)]
+    )
+
+
+def _last(member: Member, ratio: str) -> list[float]:
+    """The accuracy after the last round, if there is one yet."""
+    return [
+        fmean(record["probe"]["encoder"][ratio])
+        for record in member.of("evaluation")
+        if record["round"] == member.run.config.federation.rounds
+        and ratio in record.get("probe", {}).get("encoder", {})
+    ]
+
+
+def _overlay(members: Sequence[Member]) -> Part:
+    readings: Mapping[str, tuple[str, str, Any]] = {
+        "Accuracy on the unseen domain": ("evaluation", "right answers, %", _probe),
+        "Training loss": ("round", "loss, mean over the clients", lambda record: record.get("loss")),
+        "Gradients in conflict": ("round", "share in conflict", lambda record: record.get("conflict")),
+        "Effective rank of the features": (
+            "evaluation",
+            "directions",
+            lambda record: record["monitor"]["effective_rank"],
+        ),
+    }
+    cards = []
+    for title, (kind, label, read) in readings.items():
+        figure = _together(members, kind, label, read)
+        if figure is not None:
+            cards.append(Card(title, figure, "", wide=len(members) > 12))
+    text = "A line for each run; a click on the legend hides one, a double click shows it alone."
+    if len(members) > LINES:
+        text = "A line for each method and unseen domain, the mean over its seeds; a click on the legend hides one."
+    return Part("Curves", text, cards)
+
+
+def _probe(record: Record) -> float | None:
+    values = next(iter(record.get("probe", {}).get("encoder", {}).values()), None)
+    return 100 * fmean(values) if values else None
+
+
+def _together(members: Sequence[Member], kind: str, label: str, read: Any) -> Figure | None:
+    groups: dict[str, list[Member]] = {}
+    for member in members:
+        name = f"{member.label}, {member.target}"
+        groups.setdefault(name if len(members) > LINES else f"{name}, seed {member.run.config.seed}", []).append(member)
+    colors = {label: index for index, label in enumerate(dict.fromkeys(member.label for member in members))}
+    one = len(colors) == 1
+    lines = []
+    for name, group in groups.items():
+        points: dict[int, list[float]] = {}
+        for record in (record for member in group for record in member.of(kind)):
+            value = read(record)
+            if value is not None:
+                points.setdefault(record["round"], []).append(value)
+        if points:
+            means = [fmean(values) for values in points.values()]
+            lines.append(
+                Line(
+                    name.removeprefix("all runs, "), list(points), means, color=None if one else colors[group[0].label]
+                )
+            )
+    return curves(lines, label) if lines else None
+
+
+def _runs(members: Sequence[Member], here: Path) -> Part:
+    rows = []
+    for member in members:
+        rounds = member.of("round")
+        run, total = member.run, member.run.config.federation.rounds
+        state = "finished" if run.finished else f"{len(rounds)} of {total} rounds"
+        accuracy = next((f"{_probe(r):.1f}" for r in reversed(member.of("evaluation")) if _probe(r) is not None), "")
+        seconds = sum(record["seconds"] for record in rounds)
+        rows.append(
+            [member.label, member.target, str(run.config.seed), state, accuracy, f"{seconds:.0f}", run.folder.name]
+        )
+    header = ["method", "unseen", "seed", "state", "last accuracy, %", "training, s", "folder"]
+    text = table(header, rows, numbers=(2, 4, 5))
+    return Part("Runs", "Each folder has a page of its own: fedgala report FOLDER.", [Card("Runs", text, wide=True)])
