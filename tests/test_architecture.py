@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "fedgala"
 MATHS = {"parameters", "alignment", "optim", "aggregation", "ssl.losses", "data.augment", "probe", "monitor"}
-LEAVES = ("engines", "report", "studies", "cli")
+LEAVES = ("engines", "report", "services", "studies", "cli")
 OUTER = ("api", "studies", "cli", "__init__")  # where everything comes together
 LIGHT = {"torch", "numpy", "PIL", "safetensors"}
 

@@ -33,6 +33,7 @@ from fedgala.observe import Observer
 from fedgala.presets import PRESETS
 from fedgala.records import Record
 from fedgala.run import RoundLoop, Run
+from fedgala.services import logged
 from fedgala.settings import leaves, near
 
 app = ServerApp()
@@ -67,14 +68,14 @@ def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: "Log")
     layouts = Layouts(trainer.layout, trainer.model.statistics_layout)
     engine = FlowerEngine(grid, config, settings, layouts)
     engine.note = watcher.note
-    with run.opened():
+    with run.opened(), logged(run, watcher) as observer:
         loop = RoundLoop(
             run=run,
             engine=engine,
             layouts=layouts,
             evaluate=partial(evaluate, trainer, [], unseen) if unseen else None,
             metadata={"run": config.hash, "data": "sites"},
-            watcher=watcher,
+            watcher=observer,
             saving=float("inf"),
         )
         watcher.begin(config, run.folder, {})
