@@ -36,7 +36,7 @@ class Line:
 def blank(height: int, x: str, y: str, **layout: Any) -> Figure:
     """An empty figure with its axes named."""
     margin = {"l": 8, "r": 8, "t": 8, "b": 8}
-    below = {"orientation": "h", "yanchor": "top", "y": -0.18, "x": 0}
+    below = {"orientation": "h", "yanchor": "top", "y": -0.18, "x": 0, "maxheight": 0.7}
     base = {"height": height, "margin": margin, "legend": below, "template": "none", "showlegend": True}
     axes = {"xaxis": {"title": {"text": x}, "automargin": True}, "yaxis": {"title": {"text": y}, "automargin": True}}
     return Figure(layout=base | axes | layout)

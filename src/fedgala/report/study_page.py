@@ -1,7 +1,7 @@
 """The page of a folder of runs: what they come to, side by side, and their curves on top of each other."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,23 @@ from fedgala.run import Run
 
 MANIFEST = "study.json"  # of a study: which runs are its own, and what stands for each
 APART = ("seed", "data.target", "name", "out", "log")  # settings that make no method of a run
+WIDE = 12  # curves beyond which a figure has the width of the page
 LINES = 30  # curves in a figure beyond which only means over seeds are drawn
+
+
+def _probe(record: Record) -> float | None:
+    values = next(iter(record.get("probe", {}).get("encoder", {}).values()), None)
+    return 100 * fmean(values) if values else None
+
+
+Read = Callable[[Record], float | None]
+READINGS: dict[str, tuple[str, str, str, Read]] = {
+    "Accuracy on the unseen domain": ("evaluation", "right answers, %", ".1f", _probe),
+    "Training loss": ("round", "loss, mean over the clients", ".3f", lambda record: record.get("loss")),
+    "Gradients in conflict": ("round", "share in conflict", ".0%", lambda record: record.get("conflict")),
+    "Effective rank": ("evaluation", "directions", ".1f", lambda record: record["monitor"]["effective_rank"]),
+}
+"""What runs are compared in: the records of one kind, the axis, the digits, and the number in a record."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,11 @@ class Member:
     def target(self) -> str:
         """The unseen domain."""
         return self.run.config.data.target or "none"
+
+    @property
+    def seed(self) -> str:
+        """As a legend has it."""
+        return f"seed {self.run.config.seed}"
 
 
 def find_members(folder: Path) -> list[Member]:
@@ -69,7 +90,12 @@ def _labels(runs: Sequence[Run]) -> list[str]:
     found = [{name: value for name, (value, _, _) in settings(run.config).items()} for run in runs]
     varied = [name for name in (found[0] if found else ()) if len({str(each[name]) for each in found}) > 1]
     named = [name for name in varied if name not in APART]
-    return [", ".join(f"{name} {shown(each[name]) or 'none'}" for name in named) or "all runs" for each in found]
+    return [", ".join(_worded(name, each[name]) for name in named) or "all runs" for each in found]
+
+
+def _worded(name: str, value: Any) -> str:
+    """``discard`` says what it is; ``0.5`` does not, and becomes ``threshold 0.5``."""
+    return value if isinstance(value, str) else f"{name.rpartition('.')[2]} {shown(value) or 'none'}"
 
 
 def write_study_page(members: Sequence[Member], folder: Path, path: Path) -> None:
@@ -128,39 +154,23 @@ def _last(member: Member, ratio: str) -> list[float]:
 
 
 def _overlay(members: Sequence[Member]) -> Part:
-    readings: Mapping[str, tuple[str, str, Any]] = {
-        "Accuracy on the unseen domain": ("evaluation", "right answers, %", _probe),
-        "Training loss": ("round", "loss, mean over the clients", lambda record: record.get("loss")),
-        "Gradients in conflict": ("round", "share in conflict", lambda record: record.get("conflict")),
-        "Effective rank of the features": (
-            "evaluation",
-            "directions",
-            lambda record: record["monitor"]["effective_rank"],
-        ),
-    }
     cards = []
-    for title, (kind, label, read) in readings.items():
-        figure = _together(members, kind, label, read)
+    for title, (kind, label, digits, read) in READINGS.items():
+        figure = _together(members, kind, label, digits, read)
         if figure is not None:
-            cards.append(Card(title, figure, "", wide=len(members) > 12))
+            cards.append(Card(title, figure, "", wide=len(members) > WIDE))
     text = "A line for each run; a click on the legend hides one, a double click shows it alone."
     if len(members) > LINES:
         text = "A line for each method and unseen domain, the mean over its seeds; a click on the legend hides one."
     return Part("Curves", text, cards)
 
 
-def _probe(record: Record) -> float | None:
-    values = next(iter(record.get("probe", {}).get("encoder", {}).values()), None)
-    return 100 * fmean(values) if values else None
-
-
-def _together(members: Sequence[Member], kind: str, label: str, read: Any) -> Figure | None:
+def _together(members: Sequence[Member], kind: str, label: str, digits: str, read: Read) -> Figure | None:
+    """A curve for each run, or for all seeds of a method and domain where runs are many; colours are methods."""
     groups: dict[str, list[Member]] = {}
     for member in members:
-        name = f"{member.label}, {member.target}"
-        groups.setdefault(name if len(members) > LINES else f"{name}, seed {member.run.config.seed}", []).append(member)
-    colors = {label: index for index, label in enumerate(dict.fromkeys(member.label for member in members))}
-    one = len(colors) == 1
+        groups.setdefault(_name(member, members), []).append(member)
+    methods = list(dict.fromkeys(member.label for member in members))
     lines = []
     for name, group in groups.items():
         points: dict[int, list[float]] = {}
@@ -168,14 +178,19 @@ def _together(members: Sequence[Member], kind: str, label: str, read: Any) -> Fi
             value = read(record)
             if value is not None:
                 points.setdefault(record["round"], []).append(value)
-        if points:
-            means = [fmean(values) for values in points.values()]
-            lines.append(
-                Line(
-                    name.removeprefix("all runs, "), list(points), means, color=None if one else colors[group[0].label]
-                )
-            )
-    return curves(lines, label) if lines else None
+        means = [fmean(values) for values in points.values()]
+        if means:
+            color = methods.index(group[0].label) if len(methods) > 1 else None
+            lines.append(Line(name, list(points), means, color=color))
+    return curves(lines, label, digits=digits) if lines else None
+
+
+def _name(member: Member, members: Sequence[Member]) -> str:
+    """What tells a curve from the others: method, domain and seed, as far as they differ."""
+    parts: list[Callable[[Member], str]] = [lambda it: it.label, lambda it: it.target, lambda it: it.seed]
+    known = parts if len(members) <= LINES else parts[:2]
+    telling = [part(member) for part in known if len({part(it) for it in members}) > 1]
+    return ", ".join(telling) or member.label
 
 
 def _runs(members: Sequence[Member], here: Path) -> Part:
