@@ -89,7 +89,8 @@ class Page:
 
     def _event(self, kind: str, about: dict[str, Any]) -> None:
         if kind == "Runtime.exceptionThrown":
-            self.errors.append(json.dumps(about["exceptionDetails"])[:500])
+            details = about["exceptionDetails"]
+            self.errors.append(str(details.get("exception", {}).get("description", details["text"])))
         elif kind == "Runtime.consoleAPICalled" and about["type"] in ("error", "warning", "assert"):
             self.errors.append(str([argument.get("value", argument.get("description")) for argument in about["args"]]))
         elif kind == "Log.entryAdded" and about["entry"]["level"] in ("error", "warning"):
