@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedgala.config import (
         DataConfig,
         EngineConfig,
+        EntryConfig,
         FederationConfig,
         LocalConfig,
         ModelConfig,
@@ -31,18 +32,20 @@ if TYPE_CHECKING:
     )
     from fedgala.errors import FedgalaError
     from fedgala.export import load_encoder
+    from fedgala.methods import METHODS
     from fedgala.observe import Observer
     from fedgala.presets import PRESETS
     from fedgala.run import Run
 
 _CONFIG = (
-    "DataConfig EngineConfig FederationConfig LocalConfig ModelConfig OptimizerConfig PartitionConfig ProbeConfig "
-    "RunConfig ServerConfig SslConfig ViewsConfig"
+    "DataConfig EngineConfig EntryConfig FederationConfig LocalConfig ModelConfig OptimizerConfig PartitionConfig "
+    "ProbeConfig RunConfig ServerConfig SslConfig ViewsConfig"
 )
 _HOMES = {
     "train": "api",
     "FedgalaError": "errors",
     "load_encoder": "export",
+    "METHODS": "methods",
     "Observer": "observe",
     "PRESETS": "presets",
     "Run": "run",
@@ -50,9 +53,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "METHODS",
     "PRESETS",
     "DataConfig",
     "EngineConfig",
+    "EntryConfig",
     "FederationConfig",
     "FedgalaError",
     "LocalConfig",
