@@ -135,6 +135,8 @@ def accuracy(evaluations: Sequence[Record]) -> Figure | None:
         values = [r["transfer"][part] for r in moved]
         lines.append(_percent(f"{part}, probe from the other domains", [r["round"] for r in moved], values))
     lines.append(_percent("encoder, kNN", rounds, [[r["knn"]] for r in known]))
+    if "accuracy" in known[-1]:
+        lines.append(_percent("the model's own answers", rounds, [[r["accuracy"]] for r in known]))
     return curves(lines, "right answers, %", digits=".1f")
 
 
