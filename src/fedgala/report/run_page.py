@@ -154,7 +154,7 @@ def _cards(found: Mapping[str, tuple[Figure | None, str]]) -> list[Card]:
 def unit_names(run: Run, rounds: Sequence[Record]) -> list[str]:
     """What each number of a record's ``conflicts`` is about: the name of a tensor, of a layer, or the model."""
     length = max((len(c.get("conflicts", ())) for r in rounds for c in r["clients"].values()), default=0)
-    segments = Trainer(run.config, torch.device("cpu")).layout.segments if length else ()
+    segments = Trainer(run.config, torch.device("cpu"), classes=1).layout.segments if length else ()
     keys = {"tensor": [s.name for s in segments], "layer": [s.layer for s in segments], "model": ["model"]}
     names = list(dict.fromkeys(keys[run.config.local.unit]))
     return names if len(names) == length else [f"unit {index + 1}" for index in range(length)]
