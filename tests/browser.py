@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,11 @@ from typing import Any
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
     --disable-component-update --disable-sync --hide-scrollbars --remote-debugging-pipe""".split()  # noqa: SIM905
+
+WIRED = """import os, sys  # the browser reads at descriptor 3 and writes at 4
+here, there = os.dup(int(sys.argv[1])), os.dup(int(sys.argv[2]))
+os.dup2(here, 3), os.dup2(there, 4), os.set_inheritable(3, True), os.set_inheritable(4, True)
+os.execv(sys.argv[3], sys.argv[3:])"""
 
 
 def executable() -> str | None:
@@ -106,15 +112,13 @@ def browser(profile: Path) -> Iterator[Page]:
     assert program, "no browser"
     (child_in, to), (back, child_out) = os.pipe(), os.pipe()
 
-    def wire() -> None:  # the browser reads at descriptor 3 and writes at 4
-        high_in, high_out = os.dup(child_in), os.dup(child_out)
-        os.dup2(high_in, 3)
-        os.dup2(high_out, 4)
-
+    command = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
     process = subprocess.Popen(
-        [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"],
-        preexec_fn=wire, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-c", WIRED, str(child_in), str(child_out), *command],
+        pass_fds=(child_in, child_out),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     os.close(child_in)
     os.close(child_out)
     try:

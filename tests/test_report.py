@@ -23,8 +23,8 @@ from fedgala.run import Run
 pytest.importorskip("plotly", reason="needs fedgala[report]")
 
 from fedgala.report import alignment_figures, figures
+from fedgala.report.members import find_members
 from fedgala.report.run_page import unit_names
-from fedgala.report.study_page import find_members
 
 Make = Callable[..., RunConfig]
 
@@ -243,16 +243,24 @@ def test_page_of_a_folder_lays_runs_side_by_side(trained: Run, tmp_path: Path) -
     assert "3 of 3" in text
 
 
-def test_a_study_names_its_runs(trained: Run, tmp_path: Path) -> None:
-    shutil.copytree(trained.folder, tmp_path / "runs" / trained.folder.name)
+def test_a_study_names_its_runs(trained: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(trained.folder, runs / trained.folder.name)
+    for path in (runs / trained.folder.name).iterdir():
+        if path.name != "records.jsonl":  # records are enough
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
     study = tmp_path / "table4-shapes"
     study.mkdir()
-    listed = [{"label": "FedGaLA", "run": trained.folder.name}, {"label": "other", "run": "not-begun"}]
+    begun = {"label": "FedGaLA", "target": "sketch", "seed": 0, "rounds": 2, "run": trained.folder.name}
+    listed = [begun, {**begun, "label": "other", "run": "not-begun"}]
     (study / "study.json").write_text(json.dumps({"study": "table4", "runs": listed}))
     (study / "table.txt").write_text("accuracy <here>")
     assert command(["report", str(study)]) == 0
     text = (study / "report.html").read_text()
     assert "FedGaLA" in text and "accuracy &lt;here&gt;" in text and "1 of 1" in text
+    (study / "study.json").write_text('{"runs": [{}]}')
+    assert command(["report", str(study)]) == 2
+    assert "study.json is not the list of a study's runs (KeyError('label'))" in capsys.readouterr().err
 
 
 def test_without_plotly_one_line_says_what_to_install(

@@ -31,8 +31,8 @@ def report(
 
     **fedgala report runs/ -o all.html**
     """
+    from fedgala.report.members import find_members, open_run
     from fedgala.report.page import require_plotly
-    from fedgala.report.study_page import find_members, open_run
 
     page = output or folder / "report.html"
     watcher = observer(quiet)

@@ -1,25 +1,17 @@
 """The page of a folder of runs: what they come to, side by side, and their curves on top of each other."""
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 from plotly.graph_objects import Figure
 
-from fedgala.config import RunConfig, read_toml
 from fedgala.records import Record
-from fedgala.report.configuration import settings, shown
 from fedgala.report.figures import Line, curves
+from fedgala.report.members import Member
 from fedgala.report.page import Card, Part, escape, table, write_page
 from fedgala.report.tables import cell
-from fedgala.run import Run
 
-MANIFEST = "study.json"  # of a study: which runs are its own, and what stands for each
-APART = ("seed", "data.target", "name", "out", "log")  # settings that make no method of a run
 WIDE = 12  # curves beyond which a figure has the width of the page
 LINES = 30  # curves in a figure beyond which only means over seeds are drawn
 
@@ -39,76 +31,17 @@ READINGS: dict[str, tuple[str, str, str, Read]] = {
 """What runs are compared in: the records of one kind, the axis, the digits, and the number in a record."""
 
 
-@dataclass(frozen=True)
-class Member:
-    """A run of a study, by the name of what it varies."""
-
-    label: str
-    run: Run
-
-    @cached_property
-    def records(self) -> Sequence[Record]:
-        """All that was recorded."""
-        return self.run.records.read()
-
-    def of(self, kind: str) -> list[Record]:
-        """The records of one kind."""
-        return [record for record in self.records if record["kind"] == kind]
-
-    @property
-    def target(self) -> str:
-        """The unseen domain."""
-        return self.run.config.data.target or "none"
-
-    @property
-    def seed(self) -> str:
-        """As a legend has it."""
-        return f"seed {self.run.config.seed}"
-
-
-def find_members(folder: Path) -> list[Member]:
-    """The runs that a study's folder names, or that lie in a folder; those that have not begun are left out."""
-    if (folder / MANIFEST).exists():
-        listed = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["runs"]
-        places = {folder.parent / "runs" / item["run"]: str(item["label"]) for item in listed}
-        return [Member(label, open_run(place)) for place, label in places.items() if _begun(place)]
-    runs = [open_run(path.parent) for path in sorted(folder.glob("*/config.toml")) if _begun(path.parent)]
-    return [Member(label, run) for label, run in zip(_labels(runs), runs, strict=True)]
-
-
-def _begun(folder: Path) -> bool:
-    return (folder / "config.toml").exists() and (folder / "records.jsonl").exists()
-
-
-def open_run(folder: Path) -> Run:
-    """The run in a folder."""
-    return Run(RunConfig.from_dict(read_toml(folder / "config.toml")), folder)
-
-
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """Of each run the settings in which the runs differ, but for target and seed."""
-    found = [{name: value for name, (value, _, _) in settings(run.config).items()} for run in runs]
-    varied = [name for name in (found[0] if found else ()) if len({str(each[name]) for each in found}) > 1]
-    named = [name for name in varied if name not in APART]
-    return [", ".join(_worded(name, each[name]) for name in named) or "all runs" for each in found]
-
-
-def _worded(name: str, value: Any) -> str:
-    """``discard`` says what it is; ``0.5`` does not, and becomes ``threshold 0.5``."""
-    return value if isinstance(value, str) else f"{name.rpartition('.')[2]} {shown(value) or 'none'}"
-
-
 def write_study_page(members: Sequence[Member], folder: Path, path: Path) -> None:
     """Write the page of the runs in `folder`."""
-    finished = sum(member.run.finished for member in members)
-    targets, seeds = {m.target for m in members}, {m.run.config.seed for m in members}
+    finished = sum(member.finished for member in members)
+    targets, seeds = {m.target for m in members}, {m.seed for m in members}
     tiles = {
         "runs finished": f"{finished} of {len(members)}",
         "unseen domains": str(len(targets)),
         "seeds": str(len(seeds)),
     }
-    parts = [*_tables(folder), _accuracies(members), _overlay(members), _runs(members, path.parent)]
-    write_page(path, folder.name, ", ".join(sorted({m.run.config.data.path for m in members})), tiles, parts)
+    parts = [*_tables(folder), _accuracies(members), _overlay(members), _runs(members)]
+    write_page(path, folder.resolve().name, "Runs side by side, from their records.", tiles, parts)
 
 
 def _tables(folder: Path) -> list[Part]:
@@ -148,8 +81,7 @@ def _last(member: Member, ratio: str) -> list[float]:
     return [
         fmean(record["probe"]["encoder"][ratio])
         for record in member.of("evaluation")
-        if record["round"] == member.run.config.federation.rounds
-        and ratio in record.get("probe", {}).get("encoder", {})
+        if record["round"] == member.rounds and ratio in record.get("probe", {}).get("encoder", {})
     ]
 
 
@@ -187,23 +119,20 @@ def _together(members: Sequence[Member], kind: str, label: str, digits: str, rea
 
 def _name(member: Member, members: Sequence[Member]) -> str:
     """What tells a curve from the others: method, domain and seed, as far as they differ."""
-    parts: list[Callable[[Member], str]] = [lambda it: it.label, lambda it: it.target, lambda it: it.seed]
+    parts: list[Callable[[Member], str]] = [lambda it: it.label, lambda it: it.target, lambda it: f"seed {it.seed}"]
     known = parts if len(members) <= LINES else parts[:2]
     telling = [part(member) for part in known if len({part(it) for it in members}) > 1]
     return ", ".join(telling) or member.label
 
 
-def _runs(members: Sequence[Member], here: Path) -> Part:
+def _runs(members: Sequence[Member]) -> Part:
     rows = []
     for member in members:
         rounds = member.of("round")
-        run, total = member.run, member.run.config.federation.rounds
-        state = "finished" if run.finished else f"{len(rounds)} of {total} rounds"
+        state = "finished" if member.finished else f"{len(rounds)} of {member.rounds} rounds"
         accuracy = next((f"{_probe(r):.1f}" for r in reversed(member.of("evaluation")) if _probe(r) is not None), "")
-        seconds = sum(record["seconds"] for record in rounds)
-        rows.append(
-            [member.label, member.target, str(run.config.seed), state, accuracy, f"{seconds:.0f}", run.folder.name]
-        )
+        seconds = f"{sum(record['seconds'] for record in rounds):.0f}"
+        rows.append([member.label, member.target, str(member.seed), state, accuracy, seconds, member.folder.name])
     header = ["method", "unseen", "seed", "state", "last accuracy, %", "training, s", "folder"]
     text = table(header, rows, numbers=(2, 4, 5))
     return Part("Runs", "Each folder has a page of its own: fedgala report FOLDER.", [Card("Runs", text, wide=True)])
