@@ -242,6 +242,9 @@ class RunConfig(Section):
         "", "name of the run's folder; made from data and target if empty", identity=False, flag="--name"
     )
     out: str = setting("runs", "where runs are kept", identity=False, flag="--out")
+    log: tuple[str, ...] = setting(
+        (), "where else records go", choices=("tensorboard", "wandb", "mlflow"), identity=False, flag="--log"
+    )
     seed: int = setting(0, "seed of all random decisions", low=0, flag="--seed")
     data: DataConfig = DataConfig()
     views: ViewsConfig = ViewsConfig()

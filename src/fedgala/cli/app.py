@@ -18,6 +18,7 @@ from fedgala.cli import deploy, results
 from fedgala.cli.bench import bench
 from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
+from fedgala.cli.report import report
 from fedgala.config import to_toml
 from fedgala.errors import FedgalaError
 from fedgala.methods import METHODS
@@ -106,7 +107,7 @@ app.command("methods")(methods)
 app.command("bench")(with_settings(bench))
 app.command("probe")(results.probe)
 app.command("embed")(results.embed)
-app.command("report")(results.report)
+app.command("report")(report)
 app.command("demo")(results.demo)
 
 

@@ -1,4 +1,4 @@
-"""Commands about what comes out: features, probes, the report of a run, and the demonstration."""
+"""Commands about what comes out: features, probes, and the demonstration."""
 
 import os
 import time
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedgala.cli.data import Size
-from fedgala.cli.progress import evaluation_line, memory_line, observer, say
-from fedgala.config import DataConfig, ProbeConfig, RunConfig, read_toml
+from fedgala.cli.progress import observer, say
+from fedgala.config import DataConfig, ProbeConfig
 from fedgala.errors import ConfigError, DataError
 from fedgala.report.tables import cell, table
 from fedgala.settings import near
@@ -98,32 +98,6 @@ def probe(
         raise DataError(f"{data}: nothing to probe; a probe needs DIR/<domain>/<class>/ folders")
     print(table(["accuracy, %", "pictures", *(f"{ratio:.0%} labels" for ratio in config.ratios)], rows))
     print(f"mean ± standard deviation over {splits} random splits")
-
-
-def report(run: Annotated[Path, typer.Argument(help="the folder of a run", show_default=False)]) -> None:
-    """Say how a run went, and draw its curves again.
-
-    **fedgala report runs/shapes-sketch-0a1b2c3d**
-    """
-    from fedgala.report.plots import draw_curves
-    from fedgala.run import Run
-
-    if not (run / "config.toml").exists():
-        raise ConfigError(f"{run} is not the folder of a run: it has no config.toml")
-    found = Run(RunConfig.from_dict(read_toml(run / "config.toml")), run)
-    rounds, evaluations = found.records.read("round"), found.records.read("evaluation")
-    state = "finished" if found.finished else f"{len(rounds)} of {found.config.federation.rounds} rounds done"
-    print(f"{run}: {state}")
-    if rounds:
-        seconds = sum(record["seconds"] for record in rounds)
-        print(f"loss {rounds[0]['loss']:.3f} -> {rounds[-1]['loss']:.3f} in {seconds:.0f} s of training")
-        if rounds[-1]["peak_memory"]:
-            print(memory_line(rounds[-1]))
-    for record in evaluations:
-        print(evaluation_line(record))
-    drawn = draw_curves(found, observer(quiet=True))
-    if drawn:
-        print(f"curves: {drawn}")
 
 
 def demo(
