@@ -33,6 +33,9 @@ class DataConfig(Section):
         flag="--data",
     )
     target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")
+    sources: tuple[str, ...] | None = setting(
+        None, "the domains to train on; all but the unseen one if not said", flag="--sources"
+    )
     size: int = setting(
         128,
         f"longest side of a stored picture, pixels; 0 keeps pictures as they are, up to {NATIVE}",

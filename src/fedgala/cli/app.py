@@ -14,7 +14,7 @@ import typer
 
 from fedgala import __version__
 from fedgala.cli import data as data_commands
-from fedgala.cli import deploy, results
+from fedgala.cli import deploy, results, study
 from fedgala.cli.bench import bench
 from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
@@ -36,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(data_commands.app, name="data")
 app.add_typer(deploy.app, name="deploy")
+app.add_typer(study.app, name="study")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say only what went wrong or needs attention")]
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it

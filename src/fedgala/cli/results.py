@@ -1,6 +1,5 @@
 """Commands about what comes out: features, probes, and the demonstration."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedgala.cli import study
 from fedgala.cli.data import Size
 from fedgala.cli.progress import observer, say
 from fedgala.config import DataConfig, ProbeConfig
@@ -110,14 +110,14 @@ def demo(
 
     Uses the embedded data set **shapes** and takes minutes on two cores. Once more finishes what is missing.
     """
-    from fedgala.studies.demo import RATIO, ROUNDS, run_demo
+    from fedgala.studies.demo import ROUNDS, run_demo
 
     began = time.monotonic()
-    result = run_demo(out, range(seeds), rounds or ROUNDS, jobs or os.cpu_count() or 1, say)
-    print(f"\nLinear probe with {RATIO:.0%} of the unseen domain's labels; mean ± spread over {seeds} seeds\n")
-    print(f"{result.table}\n\n{result.margins}\n")
+    result = run_demo(out, range(seeds), rounds or ROUNDS, jobs, study.watcher())
+    print(f"\n{result.table}")
     print(f"pictures  {result.pictures}\nplots     {result.run.folder / 'plots'}\nencoder   {result.run.encoder_path}")
     print(f"took {time.monotonic() - began:.0f} s")
+    study.ending(result.summary)
 
 
 def _encoded(encoder: Path, dataset: "Dataset", device: str) -> "list[Tensor]":
