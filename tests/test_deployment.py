@@ -61,6 +61,12 @@ def test_parts_are_read_where_they_were_copied_to(server: Server, tmp_path: Path
     assert json.dumps('/pictures of "south"') in (tmp_path / "there" / "node.toml").read_text()
 
 
+def test_a_deployment_made_here_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = create(Path("d"), ["north"], "127.0.0.1", 8443, secure=True, insist=False)
+    assert made == read_server(Path("d")) and made.folder == tmp_path / "d" / "server"
+
+
 def handshake(authority: Path, certificate: tuple[Path, Path], name: str) -> str:
     """What a client that trusts `authority` makes of a server with this certificate when it calls it `name`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -62,6 +62,7 @@ def create(root: Path, sites: Sequence[str], host: str, port: int, secure: bool,
             f"--insecure with --host {host}: anyone on the network could read and change everything, and run code; "
             "leave --insecure away, use --host 127.0.0.1, or say --i-know"
         )
+    root = root.resolve()  # Flower takes no relative paths
     server = Server(root / "server", host, port, tuple(sites), secure)
     (server.folder / "keys").mkdir(parents=True)
     for name in sites:
