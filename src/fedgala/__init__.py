@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ModelConfig,
         OptimizerConfig,
         PartitionConfig,
+        PrivacyConfig,
         ProbeConfig,
         RunConfig,
         ServerConfig,
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from fedgala.run import Run
 
 _CONFIG = (
-    "DataConfig EngineConfig FederationConfig LocalConfig ModelConfig OptimizerConfig PartitionConfig ProbeConfig "
-    "RunConfig ServerConfig SslConfig ViewsConfig"
+    "DataConfig EngineConfig FederationConfig LocalConfig ModelConfig OptimizerConfig PartitionConfig PrivacyConfig "
+    "ProbeConfig RunConfig ServerConfig SslConfig ViewsConfig"
 )
 _HOMES = {
     "train": "api",
@@ -60,6 +61,7 @@ __all__ = [
     "Observer",
     "OptimizerConfig",
     "PartitionConfig",
+    "PrivacyConfig",
     "ProbeConfig",
     "Run",
     "RunConfig",

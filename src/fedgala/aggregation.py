@@ -58,4 +58,5 @@ def statistics_weights(weights: Tensor, layout: Layout, statistics: Layout) -> T
         if any(segment.layer == name for segment in layout.segments)
     }
     overall = weights.mean(0)  # a norm without gain and shift has no tensor of its own
-    return torch.stack([rows.get(segment.layer, overall) for segment in statistics.segments])
+    found = [rows.get(segment.layer, overall) for segment in statistics.segments]
+    return torch.stack(found) if found else weights[:0]

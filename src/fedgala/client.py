@@ -10,7 +10,7 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from fedgala import alignment, seeds
+from fedgala import alignment, privacy, seeds
 from fedgala.config import RunConfig
 from fedgala.data import augment
 from fedgala.data.domain import DomainData
@@ -158,4 +158,6 @@ class Trainer:
         update = ClientUpdate(
             data.name, self.model.weights - broadcast.weights, statistics, len(data), metrics, tuple(conflicts.tolist())
         )
+        if (bound := self.config.privacy).clip:
+            update = privacy.clipped(update, broadcast, bound.clip, bound.statistics_clip)
         return update, LocalState(self.moments.clone(), statistics)

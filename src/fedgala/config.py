@@ -168,6 +168,21 @@ class PartitionConfig(Section):
 
 
 @dataclass(frozen=True)
+class PrivacyConfig(Section):
+    """Differential privacy of whole clients: what each may contribute to a round, and the noise that hides it."""
+
+    clip: float = setting(0.0, "longest update that a client sends, L2 norm; 0: as it is, and no privacy", low=0)
+    statistics_clip: float = setting(1.0, "furthest that a client moves the norms' statistics, L2 norm", above=0)
+    noise: float = setting(0.0, "standard deviation of the noise, in units of what one client can move", low=0)
+    delta: float = setting(1e-5, "probability with which the guarantee may fail, delta", above=0, high=0.1)
+
+    def check(self) -> None:
+        """Noise hides nothing that has no bound."""
+        if self.noise and not self.clip:
+            raise ConfigError(f"privacy.noise = {self.noise:g}: needs privacy.clip, a bound on what it has to hide")
+
+
+@dataclass(frozen=True)
 class ProbeConfig(Section):
     """What is measured on the unseen domain, where there are labels; a monitor without labels always runs."""
 
@@ -220,13 +235,24 @@ class RunConfig(Section):
     server: ServerConfig = ServerConfig()
     federation: FederationConfig = FederationConfig()
     partition: PartitionConfig = PartitionConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     probe: ProbeConfig = ProbeConfig()
     engine: EngineConfig = EngineConfig()
 
     def check(self) -> None:
-        """The name is that of a folder inside `out`."""
+        """The name is that of a folder inside `out`; privacy has a bound to stand on."""
         if self.name != Path(self.name).name and self.name:
             raise ConfigError(f"name = {self.name!r}: a name, not a path; --out says where runs are kept")
+        if self.privacy.clip and self.agreement_share and self.server.unit != "model":
+            raise ConfigError(
+                f"server.unit = {self.server.unit!r} with privacy.clip: under weights by agreement, what one client "
+                "moves has a bound for unit = model only; use that, or server.rule = fedavg"
+            )
+
+    @property
+    def agreement_share(self) -> float:
+        """The share of the clients' weights that depends on their pictures."""
+        return self.server.gamma if self.server.rule != "fedavg" and self.server.iterations else 0.0
 
     @property
     def hash(self) -> str:

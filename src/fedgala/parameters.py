@@ -66,7 +66,7 @@ class Layout:
     @cached_property
     def segment_of_block(self) -> Tensor:
         """(blocks,) the index of the segment that each block belongs to."""
-        blocks = torch.tensor([segment.blocks for segment in self.segments], device=self.device)
+        blocks = torch.tensor([segment.blocks for segment in self.segments], dtype=torch.long, device=self.device)
         return torch.repeat_interleave(torch.arange(len(self.segments), device=self.device), blocks)
 
     def zeros(self) -> Tensor:

@@ -98,7 +98,7 @@ class FlowerEngine:
         good: dict[str, ClientUpdate] = {}
         while True:
             good |= self._ask_all(broadcast, [name for name in clients if name not in good])
-            refused = too_long(good, self.settings.norm_bound)
+            refused = too_long(good, self.settings.norm_bound, self.config.privacy.clip)
             it.failed |= refused
             good = {name: update for name, update in good.items() if name not in refused}
             if len(good) >= needed:

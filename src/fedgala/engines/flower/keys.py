@@ -5,7 +5,6 @@ EC keys throughout. Private keys are written with mode 0600 before a byte is in 
 
 import datetime as dt
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,14 +13,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from fedgala.storage import write_private
+
 YEARS = 2  # for which certificates are valid
 CURVE = ec.SECP384R1()  # what Flower accepts for a node's key
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write what nobody else may read; an existing file is not overwritten."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
 
 
 def authority(key_file: Path, certificate_file: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

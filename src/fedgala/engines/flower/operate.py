@@ -10,7 +10,7 @@ from typing import Any
 from fedgala.config import RunConfig
 from fedgala.engines.flower.control import Control, environment
 from fedgala.engines.flower.deployment import Server, write_app
-from fedgala.engines.flower.settings import DeployConfig
+from fedgala.engines.flower.settings import DeployConfig, check_together
 from fedgala.errors import ConfigError, FedgalaError, TrainingError
 from fedgala.run import Run
 
@@ -30,6 +30,7 @@ def operate(server: Server, config: RunConfig, settings: DeployConfig, resume: b
         FedgalaError: the server does not answer.
         KeyboardInterrupt: as it comes; the run has been stopped, and the same command goes on.
     """
+    check_together(config, settings)
     if not Path(config.out).is_absolute():
         config = replace(config, out=str(server.folder / config.out))
     settings = replace(settings, sites=settings.sites or len(server.sites))
@@ -102,6 +103,7 @@ def told(event: dict[str, Any]) -> str:
     if kind == "round":
         parts = [f"round {event['round']}", f"loss {event['loss']:.3f}"]
         parts += [f"in conflict {event['conflict']:.0%}"] if "conflict" in event else []
+        parts += [f"epsilon {event['privacy']['epsilon']:.3g}"] if "privacy" in event else []
         parts += [f"failed {name} ({why})" for name, why in event.get("failed", {}).items()]
         sent, received = (sum(event[key].values()) / 1e6 for key in ("sent", "received"))
         return "  ".join([*parts, f"{sent:.1f} MB sent, {received:.1f} MB received", f"{event['seconds']:.1f} s"])

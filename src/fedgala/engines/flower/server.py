@@ -24,7 +24,7 @@ from fedgala.config import RunConfig, merge
 from fedgala.data.domain import DomainData
 from fedgala.data.source import open_dataset
 from fedgala.engines.flower.engine import FlowerEngine
-from fedgala.engines.flower.settings import DeployConfig
+from fedgala.engines.flower.settings import DeployConfig, check_together
 from fedgala.errors import ConfigError, DataError, FedgalaError
 from fedgala.evaluation import evaluate
 from fedgala.export import save_encoder
@@ -56,6 +56,7 @@ def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: "Log")
     Raises:
         FedgalaError: sites stayed away for too long, a mistake in the configuration, a damaged file.
     """
+    check_together(config, settings)
     run = Run(config, config.folder)
     if run.finished:
         watcher.note(f"already finished: {run.folder}")
@@ -144,7 +145,7 @@ class Log(Observer):
 
     def record(self, record: Record) -> None:
         """A round or an evaluation, in short: the records hold the rest."""
-        kept = ("round", "loss", "conflict", "seconds", "failed", "sent", "received")
+        kept = ("round", "loss", "conflict", "seconds", "failed", "privacy", "sent", "received")
         self.say(str(record["kind"]), **{key: record[key] for key in kept if key in record})
 
     def note(self, line: str) -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from fedgala.config import RunConfig
+from fedgala.errors import ConfigError
 from fedgala.settings import Section, setting
 
 
@@ -21,3 +23,16 @@ class DeployConfig(Section):
     norm_bound: float = setting(
         10.0, "an update longer than this many times the round's median is refused; 0: none", low=0, flag="--norm-bound"
     )
+
+
+def check_together(config: RunConfig, settings: DeployConfig) -> None:
+    """Refuse what a run and a deployment can't have at once.
+
+    Raises:
+        ConfigError: with the reason.
+    """
+    if config.privacy.clip and settings.transport != "float32":
+        raise ConfigError(
+            f"deploy.transport = {settings.transport!r} with privacy.clip: rounding would lengthen updates that were "
+            "clipped; use float32"
+        )
