@@ -192,15 +192,6 @@ def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
-def busy(machines: Machines, name: str) -> bool:
-    """Whether a site's worker is training: it does not say hello then."""
-    try:
-        warm.ask(machines.worker(name), Frame({"do": "hello"}), 0.2)
-    except warm.WorkerGone as gone:
-        return "no answer" in str(gone)
-    return False
-
-
 def test_a_client_process_that_is_killed_costs_its_site_a_round_at_most(
     machines: Machines, config: RunConfig, whole: Callable[[int], Run]
 ) -> None:
@@ -231,6 +222,7 @@ def test_a_node_that_is_killed_comes_back_and_goes_on_with_its_own_state(
 ) -> None:
     aside = machines.run_aside(config)
     until(lambda: len(records(machines, config)) >= 2)
+    until(lambda: bool(machines.children("photo", "flwr-clientapp")))  # in the middle of a round
     machines.kill("photo")
     time.sleep(1)
     end = time.monotonic() + 150
@@ -306,6 +298,83 @@ def test_a_site_that_hangs_is_named_and_does_not_block_the_next_round(machines: 
     failed = [record["round"] for record in found if "photo" in record.get("failed", {})]
     assert len(failed) <= 2, found  # the worker that hangs is ended, and another takes part again
     assert "photo" in found[-1]["clients"]
+
+
+BAD = """
+import sys
+
+if any("flwr-clientapp" in word for word in sys.orig_argv):
+    import json
+    from pathlib import Path
+
+    import numpy as np
+
+    from fedgala.engines.flower import client
+    from fedgala.engines.flower.frames import Frame
+
+    honest, first = client.answered, Path(__file__).with_name("first.json")
+
+    def answered(request, context, seconds):
+        answer = honest(request, context, seconds)
+        number, words, arrays = request.words["round"], dict(answer.words), dict(answer.arrays)
+        name = next(name for name in arrays if name.endswith("conv1.weight"))
+        if number == 1:
+            first.write_text(json.dumps(words))
+        elif number == 2:
+            arrays[name] = arrays[name] * np.float32("nan")
+        elif number == 3:
+            arrays[name] = arrays[name][:1]
+        elif number == 4:
+            arrays["extra"] = np.zeros(10**7, np.float32)
+        elif number == 5:
+            words = json.loads(first.read_text())
+        elif number == 6:
+            words["round"] = 5
+        return Frame(words, arrays)
+
+    client.answered = answered
+"""
+
+
+def test_a_site_that_answers_wrongly_is_named_and_the_others_go_on(
+    machines: Machines, config: RunConfig, tmp_path: Path
+) -> None:
+    machines.kill("photo")
+    stop_worker(read_site(machines.folder("photo")))
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "sitecustomize.py").write_text(BAD)
+    again = [str(tmp_path / "bad"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    longer = replace(config, federation=replace(config.federation, rounds=7))
+    aside = machines.run_aside(longer, min_sites=1, sites=2, patience=400.0)
+    end = time.monotonic() + 150
+    while time.monotonic() < end and not records(machines, longer):  # refused until known to be gone
+        if "photo" not in machines.processes or machines.processes["photo"].poll() is not None:
+            machines.start_site("photo", PYTHONPATH=os.pathsep.join(again))
+        time.sleep(3)
+    found = aside.result(600).records.read("round")
+    reasons = [record.get("failed", {}).get("photo", "") for record in found]
+    for reason, expected in zip(
+        reasons,
+        ["", "not finite", "has shape (1,", "bytes of arrays, at most", "another question", "round 5 instead of 6", ""],
+        strict=True,
+    ):
+        assert expected in reason and bool(expected) == bool(reason), reasons
+    assert all("cartoon" in record["clients"] for record in found)
+    assert "photo" in found[-1]["clients"]  # one wrong answer shuts nobody out
+    assert sum("failed photo (" in line for line in machines.said) == 5
+
+
+def test_a_site_that_joins_late_takes_part_from_then_on(machines: Machines, config: RunConfig) -> None:
+    longer = replace(config, federation=replace(config.federation, rounds=8))
+    stop(machines.processes.pop("photo"))  # it says goodbye, so its key may come back at once
+    aside = machines.run_aside(longer, min_sites=1)
+    until(lambda: len(records(machines, longer)) >= 2)
+    machines.start_site("photo")
+    found = aside.result(600).records.read("round")
+    there = ["photo" in record["clients"] for record in found]
+    assert not any(there[:2]) and there[-1] and there == sorted(there), there
+    joined = there.index(True)
+    assert found[joined]["sent"]["photo"] > 1.8 * found[joined]["sent"]["cartoon"]  # with the reference
 
 
 def test_strangers_stay_outside(machines: Machines, config: RunConfig, tmp_path: Path) -> None:

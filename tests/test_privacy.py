@@ -4,6 +4,7 @@ import math
 import stat
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -260,3 +261,13 @@ def test_a_damaged_secret_is_no_secret(tiny: Make, text: str) -> None:
     (config.folder / "noise.key").write_text(text)
     with pytest.raises(CheckpointError, match=r"noise.key does not hold 64 hex digits"):
         api.train(config)
+
+
+def test_the_page_shows_the_accountants_numbers() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "deploy.md").read_text()
+    header, _, *rows = page.split("Epsilon at delta 10⁻⁵")[1].split("\n\n")[1].splitlines()
+    rounds = [int(cell.split()[0]) for cell in header.split("|")[2:-1]]
+    assert rounds == [1, 10, 50, 100] and len(rows) == 3
+    for row in rows:
+        noise, *shown = (float(cell) for cell in row.split("|")[1:-1])
+        assert shown == [float(f"{privacy.epsilon_of(noise, count, 1e-5):.2g}") for count in rounds]

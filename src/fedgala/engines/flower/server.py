@@ -44,14 +44,15 @@ def main(grid: Grid, context: Context) -> None:
     config, settings = configurations(context.run_config)
     watcher = Log(config.folder)
     try:
-        serve(grid, config, settings, watcher)
+        run = serve(grid, config, settings, watcher)
     except FedgalaError as error:
         watcher.say("stopped", reason=str(error))
         raise
+    watcher.say("finished", encoder=str(run.encoder_path))
 
 
-def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: "Log") -> Run:
-    """All rounds that are missing, with a checkpoint after each, then the encoder.
+def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: Observer) -> Run:
+    """All rounds that are missing, with a checkpoint after each, then the encoder; any observer may watch.
 
     Raises:
         FedgalaError: sites stayed away for too long, a mistake in the configuration, a damaged file.
@@ -83,7 +84,6 @@ def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: "Log")
         state = loop.play(ServerState(0, model.weights.clone(), model.statistics.clone(), None))
         trainer.load_(state.weights, state.statistics)
         save_encoder(run.encoder_path, model.module.get_submodule("encoder"), config)
-    watcher.say("finished", encoder=str(run.encoder_path))
     return run
 
 
