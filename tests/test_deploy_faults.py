@@ -89,10 +89,13 @@ class Machines:
         process.wait()
 
     def children(self, name: str, word: str) -> list[int]:
-        """The processes of a machine whose command line holds `word`."""
-        listed = subprocess.run(["ps", "-eo", "pid,sid,args"], capture_output=True, text=True, check=True).stdout
+        """The processes that a machine started, and those that they did, whose command line holds `word`."""
+        listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
         rows = [line.split(None, 2) for line in listed.splitlines()[1:]]
-        return [int(pid) for pid, sid, args in rows if int(sid) == self.processes[name].pid and word in args]
+        found = {self.processes[name].pid}
+        while more := {int(pid) for pid, parent, _ in rows if int(parent) in found} - found:
+            found |= more
+        return [int(pid) for pid, _, args in rows if int(pid) in found and word in args]
 
     def run(self, config: RunConfig, **settings: Any) -> Run:
         """Operate a run; its settings are those of tests, which do not wait."""
@@ -257,8 +260,8 @@ def test_the_serverapp_is_killed_and_the_same_command_goes_on(
 ) -> None:
     aside = machines.run_aside(config)
     until(lambda: len(records(machines, config)) >= 2)
-    for pid in machines.children("server", "flwr-serverapp"):
-        os.kill(pid, signal.SIGKILL)
+    (pid,) = machines.children("server", "flwr-serverapp")
+    os.kill(pid, signal.SIGKILL)
     with pytest.raises(TrainingError, match="ended without a reason"):
         aside.result()
     assert same_encoder(machines.run(config), whole(4))
@@ -339,18 +342,13 @@ if any("flwr-clientapp" in word for word in sys.orig_argv):
 def test_a_site_that_answers_wrongly_is_named_and_the_others_go_on(
     machines: Machines, config: RunConfig, tmp_path: Path
 ) -> None:
-    machines.kill("photo")
-    stop_worker(read_site(machines.folder("photo")))
+    stop(machines.processes.pop("photo"))  # it says goodbye, so its key may come back at once
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "sitecustomize.py").write_text(BAD)
     again = [str(tmp_path / "bad"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    machines.start_site("photo", PYTHONPATH=os.pathsep.join(again))
     longer = replace(config, federation=replace(config.federation, rounds=7))
-    aside = machines.run_aside(longer, min_sites=1, sites=2, patience=400.0)
-    end = time.monotonic() + 150
-    while time.monotonic() < end and not records(machines, longer):  # refused until known to be gone
-        if "photo" not in machines.processes or machines.processes["photo"].poll() is not None:
-            machines.start_site("photo", PYTHONPATH=os.pathsep.join(again))
-        time.sleep(3)
+    aside = machines.run_aside(longer, min_sites=1, sites=2)
     found = aside.result(600).records.read("round")
     reasons = [record.get("failed", {}).get("photo", "") for record in found]
     for reason, expected in zip(
