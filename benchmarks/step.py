@@ -63,9 +63,9 @@ def measure(trainer: Trainer, repeats: int) -> dict[str, list[float]]:
 
     for batch in batches(len(data), batch_size, repeats + 2, chance):
         clock = Clock(device, seconds)
-        views = trainer.make_views(data, batch, chance)
+        shown = trainer.make_batch(data, batch, chance)
         clock.lap("augment")
-        trainer.differentiate_(views)
+        trainer.differentiate_(shown)
         clock.lap("forward + backward")
         keep = trainer.align_(judged, conflicts)
         clock.lap("alignment")

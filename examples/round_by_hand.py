@@ -15,8 +15,8 @@ from fedgala.data.shapes import make_shapes
 from fedgala.models import ENCODERS, ResNet
 from fedgala.optim import OPTIMIZERS, Step
 from fedgala.parameters import FlatModel
+from fedgala.ssl.base import Projected, Recipe
 from fedgala.ssl.losses import nt_xent
-from fedgala.ssl.simclr import SimCLR
 
 ROUNDS, STEPS, BATCH, TAU = 3, 4, 32, 0.0
 
@@ -24,7 +24,7 @@ torch.manual_seed(0)
 shapes = make_shapes(images_per_class=8)
 clients = {domain.name: domain for domain in shapes.domains if domain.name != "sketch"}  # sketch stays unseen
 small = ENCODERS["small"]
-model = FlatModel(SimCLR(ResNet(small), small.features, hidden=64, output=32))
+model = FlatModel(Projected(ResNet(small), Recipe(small.features, hidden=64, output=32)))
 layout, adam, views = model.layout, OPTIMIZERS["adam"], Views(crop=32)
 draws = torch.Generator().manual_seed(0)
 

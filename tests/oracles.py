@@ -403,6 +403,100 @@ def sigmoid_coefficients(count: int) -> list[float]:
     return coefficients[::2]
 
 
+# Self-supervised methods and federated rules ---------------------------------------------------------------------
+
+
+def _cos(a: Tensor, b: Tensor) -> float:
+    a, b = a.double(), b.double()
+    return float((a * b).sum() / (a * a).sum().sqrt() / (b * b).sum().sqrt())
+
+
+def info_nce(queries: Tensor, keys: Tensor, negatives: Tensor, temperature: float) -> float:
+    """MoCo's loss, one query at a time."""
+    total = 0.0
+    for query, key in zip(queries, keys, strict=True):
+        right = math.exp(_cos(query, key) / temperature)
+        unit = query.double() / query.double().norm()
+        wrong = sum(math.exp(float((unit * negative.double()).sum()) / temperature) for negative in negatives)
+        total -= math.log(right / (right + wrong))
+    return total / len(queries)
+
+
+def domain_mixture(queries: Tensor, keys: Tensor, queues: Tensor, weights: Tensor, temperature: float) -> float:
+    """DARLING's loss, one query and one domain at a time."""
+    total = 0.0
+    for query, key, row in zip(queries, keys, weights, strict=True):
+        chance = sum(
+            float(weight) * math.exp(-info_nce(query[None], key[None], queue, temperature))
+            for weight, queue in zip(row, queues, strict=True)
+        )
+        total -= math.log(chance)
+    return total / len(queries)
+
+
+def regression(predictions: Tensor, targets: Tensor) -> float:
+    """BYOL's loss: squared distances of rows at unit length."""
+    pairs = zip(predictions.double(), targets.double(), strict=True)
+    return sum(float(((p / p.norm() - t / t.norm()) ** 2).sum()) for p, t in pairs) / len(predictions)
+
+
+def relation(first: Tensor, second: Tensor, others: Tensor, temperature: float, scale: float = 0.1) -> float:
+    """FedX's divergence, one image at a time."""
+
+    def softmax(values: list[float]) -> list[float]:
+        powers = [math.exp(value) for value in values]
+        return [power / sum(powers) for power in powers]
+
+    total = 0.0
+    for one, two in zip(first, second, strict=True):
+        cosines = [[_cos(view, other) for other in others] for view in (one, two)]
+        sharp = [softmax([c / temperature for c in row]) for row in cosines]
+        middle = [(a + b) / 2 for a, b in zip(*sharp, strict=True)]
+        for row in cosines:
+            found = softmax([c / scale for c in row])
+            total += sum(m * (math.log(m) - math.log(f)) for m, f in zip(middle, found, strict=True)) / 2
+    return total / len(first)
+
+
+def model_contrast(projections: Tensor, globals: Tensor, previous: Tensor, temperature: float) -> float:
+    """MOON's term as it is printed."""
+    total = 0.0
+    for z, near, far in zip(projections, globals, previous, strict=True):
+        a, b = math.exp(_cos(z, near) / temperature), math.exp(_cos(z, far) / temperature)
+        total -= math.log(a / (a + b))
+    return total / len(projections)
+
+
+def fedema(
+    sent: dict[str, Tensor], own: dict[str, Tensor], scale: float | None, share: float
+) -> tuple[dict[str, Tensor], float]:
+    """FedEMA's mixture and its lambda."""
+    squares = [((own[name] - sent[name]).double() ** 2).sum() for name in sent if name.startswith("encoder.")]
+    distance = math.sqrt(float(sum(squares)))
+    scale = share / distance if scale is None else scale
+    mu = min(scale * distance, 1.0)
+    return {name: mu * own[name].double() + (1 - mu) * sent[name].double() for name in sent}, scale
+
+
+def divergence(update: dict[str, Tensor]) -> float:
+    """FedU's: the mean length over the encoder's convolutions."""
+    lengths = [float(t.double().norm()) for n, t in update.items() if n.startswith("encoder.") and t.dim() == 4]
+    return sum(lengths) / len(lengths)
+
+
+def ldawa(weights: Sequence[Tensor], last: Tensor, shares: Sequence[float]) -> list[float]:
+    """L-DAWA's weights for one layer: cosines between clients' and last global layer, times shares."""
+    raw = [max(_cos(weight, last), 0.0) * share for weight, share in zip(weights, shares, strict=True)]
+    return [value / sum(raw) for value in raw]
+
+
+def feddgga(before: Sequence[float], gaps: Sequence[float], pace: float) -> list[float]:
+    """FedDG-GA's weights."""
+    largest = max(abs(gap) for gap in gaps)
+    moved = [min(max(a + pace * gap / largest, 0.0), 1.0) for a, gap in zip(before, gaps, strict=True)]
+    return [value / sum(moved) for value in moved]
+
+
 # Differential privacy
 
 

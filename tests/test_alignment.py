@@ -5,9 +5,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import oracles
-from fedgala.aggregation import RULES, Mixing, statistics_weights, weighted_sum
+from fedgala.aggregation import RULES, Evidence, Mixing, statistics_weights, weighted_sum
 from fedgala.alignment import LOCAL_RULES, SIGNS, Reference, agreement_weights, gram, judge
+from fedgala.config import ServerConfig
+from fedgala.messages import ClientUpdate, ServerState
 from fedgala.parameters import Layout
+from fedgala.server import gather, server_step
 
 SHAPES = {"a.weight": (4, 3, 3, 3), "a.bias": (4,), "n.weight": (4,), "n.bias": (4,), "z.weight": (1500, 2)}
 LAYOUT = Layout.of((name, torch.zeros(shape)) for name, shape in SHAPES.items())
@@ -105,7 +108,7 @@ def test_rule_agreement_weighs_each_unit_by_itself(unit: str) -> None:
     named = [random_tensors(seed) for seed in range(4)]
     shares = torch.tensor([0.1, 0.2, 0.3, 0.4])
     products = gram([LAYOUT.flatten(tensors) for tensors in named], LAYOUT)
-    rows = RULES["agreement"](products, shares, LAYOUT, Mixing(iterations=3, unit=unit))
+    rows = RULES["agreement"].weigh(Evidence(products, shares), LAYOUT, Mixing(iterations=3, unit=unit))
     for row, name in zip(rows, SHAPES, strict=True):
         members = [n for n in SHAPES if oracles.unit_of(n, unit) == oracles.unit_of(name, unit)]
         vectors = [torch.cat([tensors[n].flatten() for n in members]) for tensors in named]
@@ -166,7 +169,8 @@ def test_weighted_sum_and_fedavg_by_hand() -> None:
     layout = Layout.of([("l.weight", torch.zeros(2)), ("m.weight", torch.zeros(1))])
     first = layout.flatten({"l.weight": torch.tensor([1.0, 2.0]), "m.weight": torch.tensor([3.0])})
     second = layout.flatten({"l.weight": torch.tensor([5.0, 6.0]), "m.weight": torch.tensor([7.0])})
-    fedavg = RULES["fedavg"](gram([first, second], layout), torch.tensor([0.75, 0.25]), layout, Mixing())
+    evidence = Evidence(gram([first, second], layout), torch.tensor([0.75, 0.25]))
+    fedavg = RULES["fedavg"].weigh(evidence, layout, Mixing())
     assert [v.tolist() for v in layout.views(weighted_sum([first, second], fedavg, layout)).values()] == [[2, 3], [4]]
     rows = torch.tensor([[1.0, 0.0], [0.5, 0.5]])
     assert [v.tolist() for v in layout.views(weighted_sum([first, second], rows, layout)).values()] == [[1, 2], [5]]
@@ -177,3 +181,42 @@ def test_statistics_take_the_weights_of_their_layer() -> None:
     weights = torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.2, 0.8], [0.4, 0.6], [0.9, 0.1]])
     rows = statistics_weights(weights, LAYOUT, statistics)
     torch.testing.assert_close(rows, torch.tensor([[0.3, 0.7], [0.5, 0.5]]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_ldawa_weighs_layers_by_their_angle_to_the_last_global_ones(seed: int) -> None:
+    last, clients = random_tensors(seed), [random_tensors(10 * seed + 1 + i) for i in range(3)]
+    clients = [{name: last[name] + 0.8 * client[name] for name in client} for client in clients]
+    updates = [LAYOUT.flatten({name: client[name] - last[name] for name in client}) for client in clients]
+    state = ServerState(3, LAYOUT.flatten(last), torch.zeros(0), None)
+    sent = [ClientUpdate(f"c{i}", u, torch.zeros(0), 10 * (i + 1), {}) for i, u in enumerate(updates)]
+    rows = RULES["ldawa"].weigh(gather(state, sent, RULES["ldawa"], LAYOUT), LAYOUT, Mixing())
+    for row, name in zip(rows, SHAPES, strict=True):
+        members = [n for n in SHAPES if oracles.unit_of(n, "layer") == oracles.unit_of(name, "layer")]
+        layers = [torch.cat([client[n].flatten() for n in members]) for client in clients]
+        expected = oracles.ldawa(layers, torch.cat([last[n].flatten() for n in members]), [1 / 6, 2 / 6, 3 / 6])
+        assert row.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_feddgga_gives_weight_to_whom_the_global_model_serves_worst() -> None:
+    updates = [LAYOUT.flatten(random_tensors(i)) for i in range(3)]
+    state = ServerState(3, LAYOUT.zeros(), torch.zeros(0), None, {"c0": 0.5, "c1": 0.3, "c2": 0.2})
+    gaps = [0.4, -0.8, 0.1]
+    sent = [ClientUpdate(f"c{i}", u, torch.zeros(0), 5, {"gap": gaps[i]}) for i, u in enumerate(updates)]
+    rule = RULES["feddgga"]
+    rows = rule.weigh(gather(state, sent, rule, LAYOUT), LAYOUT, Mixing(pace=0.2))
+    expected = oracles.feddgga([0.5, 0.3, 0.2], gaps, 0.2)
+    assert all(row.tolist() == pytest.approx(expected, abs=1e-6) for row in rows)
+    first = [ClientUpdate(f"c{i}", u, torch.zeros(0), 5 + i, {}) for i, u in enumerate(updates)]
+    rows = rule.weigh(
+        gather(ServerState(0, LAYOUT.zeros(), torch.zeros(0), None), first, rule, LAYOUT), LAYOUT, Mixing()
+    )
+    assert rows[0].tolist() == pytest.approx([1 / 3] * 3)
+
+
+def test_feddgga_remembers_its_weights_and_paces_down() -> None:
+    layout, none = Layout.of([("l.weight", torch.zeros(2))]), Layout.of([], torch.device("cpu"))
+    state = ServerState(4, layout.zeros(), torch.zeros(0), None, {"a": 0.5, "b": 0.5})
+    sent = [ClientUpdate(n, layout.zeros() + 1, torch.zeros(0), 5, {"gap": g}) for n, g in (("a", 1.0), ("b", -1.0))]
+    new, _ = server_step(state, sent, ServerConfig(rule="feddgga", pace=0.2), layout, none, progress=0.5)
+    assert new.shares == {"a": pytest.approx(0.6), "b": pytest.approx(0.4)}

@@ -127,7 +127,7 @@ def test_local_norm_statistics_stay_with_the_client() -> None:
         trainer = Trainer(config(federation={"norm_statistics": choice}), CPU)
         sent = broadcast(trainer, 1, None)
         _, state = trainer.train_client(sent, None, DATA)
-        trainer._enter(sent, state)
+        trainer._enter(sent, state, DATA)
         found[choice] = torch.equal(trainer.model.statistics, state.statistics)
     assert found == {"average": False, "local": True}
 

@@ -94,7 +94,9 @@ def test_every_setting_has_help_and_the_defaults_are_valid() -> None:
 def test_layers_of_settings_go_preset_file_flags(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text("[federation]\nrounds = 5\nepochs = 2.0\n[local]\nunit = 'tensor'\n")
-    config = configuration("paper", file, {"federation_rounds": "9", "views_scale": "0.2,0.9", "data_limit": "none"})
+    config = configuration(
+        "paper", None, file, {"federation_rounds": "9", "views_scale": "0.2,0.9", "data_limit": "none"}
+    )
     assert (config.local.sign, config.local.unit) == ("printed", "tensor")
     assert (config.federation.rounds, config.federation.epochs) == (9, 2.0)
     assert config.views.scale == (0.2, 0.9) and config.data.limit is None

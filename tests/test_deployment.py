@@ -1,5 +1,6 @@
 """A deployment's folder: what is in which part, who may read it, and that the keys do what they are for."""
 
+import datetime
 import json
 import socket
 import ssl
@@ -18,9 +19,10 @@ from flwr.common.config import flatten_dict
 
 from fedgala.cli.app import run as command
 from fedgala.config import RunConfig
+from fedgala.engines.flower import keys
 from fedgala.engines.flower.deployment import Server, app_project, create, is_loopback, read_server, read_site
 from fedgala.engines.flower.operate import Tail, told
-from fedgala.engines.flower.processes import superlink_command, supernode_command
+from fedgala.engines.flower.processes import free_port, superlink_command, supernode_command
 from fedgala.engines.flower.server import configurations
 from fedgala.errors import ConfigError
 
@@ -149,6 +151,63 @@ def test_mistakes_are_one_line(
     assert command(["deploy", *(word.format(tmp_path) for word in words)]) == 2
     said = capsys.readouterr().err.strip()
     assert message in said and "\n" not in said
+
+
+def made(tmp_path: Path, **over: int) -> Server:
+    """A deployment on this machine, on a port that nobody uses."""
+    return create(tmp_path / "d", ["a"], "127.0.0.1", over.get("port", free_port()), secure=True, insist=False)
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which a command ends."""
+    assert command(["deploy", *words]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    return said
+
+
+def test_a_port_that_is_taken_a_certificate_out_of_date_and_a_key_for_all_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = made(tmp_path, port=taken.getsockname()[1])
+        assert "can't be used: address already in use" in refused(["superlink", str(server.folder)], capsys)
+    (server.folder / "server.key").chmod(0o644)
+    assert "server.key can be read by others: chmod 600" in refused(["superlink", str(server.folder)], capsys)
+    (server.folder / "server.key").unlink()
+    assert "server.key: No such file" in refused(["superlink", str(server.folder)], capsys)
+    monkeypatch.setattr(keys, "YEARS", 0)
+    other = create(tmp_path / "old", ["a"], "127.0.0.1", free_port(), secure=True, insist=False)
+    monkeypatch.setattr(datetime, "datetime", Later)
+    assert "server.pem is valid from" in refused(["superlink", str(other.folder)], capsys)
+    (other.folder / "server.pem").write_text("no certificate")
+    assert "server.pem is not a certificate" in refused(["superlink", str(other.folder)], capsys)
+
+
+class Later(datetime.datetime):
+    """A clock that is an hour ahead."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> "Later":
+        return super().now(tz) + datetime.timedelta(hours=1)
+
+
+def test_a_site_without_pictures_or_without_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path)
+    site = tmp_path / "d" / "sites" / "a"
+    (tmp_path / "empty").mkdir()
+    words = ["site", str(site), "--data", str(tmp_path / "empty")]
+    assert f"--data {tmp_path / 'empty'}: there are no pictures in it" in refused(words, capsys)
+    (tmp_path / "empty" / "a.png").touch()
+    (site / "site.key").unlink()
+    assert "site.key: No such file or directory; copy the whole part" in refused(words, capsys)
+
+
+@pytest.mark.parametrize("words", [["status"], ["run", "--rounds", "1"]])
+def test_a_server_that_does_not_run(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    server = made(tmp_path)
+    said = refused([words[0], str(server.folder), *words[1:]], capsys)
+    assert f"no server answers at {server.address}; `fedgala deploy superlink {server.folder}` runs it" in said
 
 
 def test_pictures_that_are_not_there_and_going_on_with_nothing(

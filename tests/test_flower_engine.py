@@ -10,19 +10,24 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import safetensors.torch
+import torch
 
 flwr = pytest.importorskip("flwr", reason="the Flower engine needs fedgala[flower]")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict  # noqa: E402
 
 from fedgala import api  # noqa: E402
-from fedgala.config import RunConfig  # noqa: E402
+from fedgala.config import RunConfig, merge  # noqa: E402
+from fedgala.data.source import open_dataset  # noqa: E402
 from fedgala.engines.flower import engine as engine_module  # noqa: E402
 from fedgala.engines.flower.server import Log, configurations, serve  # noqa: E402
 from fedgala.engines.flower.settings import DeployConfig  # noqa: E402
 from fedgala.errors import ConfigError, TrainingError  # noqa: E402
+from fedgala.methods import METHODS  # noqa: E402
+from fedgala.observe import Observer  # noqa: E402
 from fedgala.run import Run  # noqa: E402
 from flower_grid import InProcessGrid, Node  # noqa: E402
+from rounds import play, trainer_for  # noqa: E402
 
 Make = Callable[..., RunConfig]
 SITES = ("bright", "dark")
@@ -92,6 +97,31 @@ def test_many_machines_and_one_give_the_same_bits(grid: InProcessGrid, tiny: Mak
     assert spent[0] == spent[1] and ("privacy" in over) == any(spent[0])
     told = "".join(str(message.content) for node in grid.nodes.values() for message in node.asked)
     assert "nonce" in told and "5e5e5e" not in told and "noise.key" not in told
+
+
+TRAVELLING = [name for name, method in METHODS.items() if "nothing" not in method.travels and not method.labels]
+
+
+@pytest.mark.parametrize("method", TRAVELLING)
+def test_every_method_gives_the_same_bits_on_many_machines(
+    grid: InProcessGrid, tiny: Make, tmp_path: Path, method: str
+) -> None:
+    over = merge(METHODS[method].settings, {"ssl": {"queue": 12}, "model": {"predictor_hidden": 8}})
+    config = tiny(**merge(over, {"federation": {"rounds": 3}, "data": {"target": None}}))
+    there = deployed(grid, config)
+    local = replace(config.data, path=str(tmp_path / "own"))
+    clients = open_dataset(local, Observer()).domains
+    trainer = trainer_for(config, clients)
+    state = play(trainer, clients, 3).state
+    trainer.load_(state.weights, state.statistics)
+    here = trainer.model.module.get_submodule("encoder").state_dict()
+    assert all(torch.equal(tensor, here[name]) for name, tensor in weights(there).items())
+
+
+@pytest.mark.parametrize("method", ["supervised", "darling"])
+def test_methods_that_must_know_all_pictures_are_refused(grid: InProcessGrid, tiny: Make, method: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{method}' needs .* numbered alike at all sites"):
+        deployed(grid, tiny(**METHODS[method].settings))
 
 
 def test_the_reference_is_sent_to_those_only_that_lack_it(grid: InProcessGrid, tiny: Make, tmp_path: Path) -> None:

@@ -19,13 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from conftest import TINY
-from fedgala.checkpoint import Layouts
 from fedgala.client import Trainer
-from fedgala.config import RunConfig
+from fedgala.config import RunConfig, merge
 from fedgala.engines.flower import warm, wire, worker
 from fedgala.engines.flower.frames import MAGIC, Frame, FrameError, receive, send
 from fedgala.engines.flower.site import KEPT, Place, Site
-from fedgala.parameters import Layout, Segment
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers run on Linux")
 
@@ -139,7 +137,7 @@ def test_a_round_that_passes_its_deadline_ends_the_worker() -> None:
 def request(number: int, trainer: Trainer, config: RunConfig, previous: str | None, **arrays: NDArray[Any]) -> Frame:
     """A question as the server asks it."""
     model = trainer.model
-    layouts = Layouts(trainer.layout, model.statistics_layout)
+    layouts = model.layouts
     words = {"run": config.hash, "round": number, "nonce": "n", "config": config.to_dict(), "transport": "float32"}
     words |= {"previous": previous, "deadline": 60}
     return Frame(words, wire.pack(model.weights, model.statistics, layouts) | arrays)
@@ -221,13 +219,14 @@ def test_a_damaged_state_is_named_and_kept(folder: Path, tmp_path: Path) -> None
 
 
 def test_what_is_a_clients_own_does_not_travel() -> None:
-    segments = [Segment("a", (2,), (1,), 0, 2), Segment("own", (3,), (1,), 1024, 3, shared=False)]
-    layouts = Layouts(Layout(tuple(segments), torch.device("cpu")), Layout((), torch.device("cpu")))
-    vector = torch.arange(2048, dtype=torch.float32)
-    arrays = wire.pack(vector, torch.zeros(0), layouts)
-    assert list(arrays) == ["a"] and arrays["a"].tolist() == [0, 1]
-    back, _ = wire.unpack(arrays, layouts)
-    assert back[:2].tolist() == [0, 1] and not back[1024:].any()
+    trainer = Trainer(RunConfig.from_dict(merge(TINY, {"ssl": {"method": "byol"}})), torch.device("cpu"))
+    model = trainer.model
+    arrays = wire.pack(model.weights, model.statistics, model.layouts)
+    everything = {name.partition(".")[0] for name in model.module.state_dict()}
+    assert everything == {"encoder", "projector", "predictor", "target"}
+    assert {name.partition(".")[0] for name in arrays} == {"encoder", "projector"}
+    back, _ = wire.unpack(arrays, model.layouts)
+    assert torch.equal(back, model.weights[: model.shared.length])
 
 
 @pytest.mark.parametrize(
@@ -235,7 +234,7 @@ def test_what_is_a_clients_own_does_not_travel() -> None:
 )
 def test_a_model_survives_the_wire(transport: str, kind: str) -> None:
     trainer = Trainer(RunConfig.from_dict(TINY), torch.device("cpu"))
-    layouts = Layouts(trainer.layout, trainer.model.statistics_layout)
+    layouts = trainer.model.layouts
     arrays = wire.pack(trainer.model.weights, trainer.model.statistics, layouts, transport)
     assert (
         str(arrays["encoder.conv1.weight"].dtype) == kind and str(arrays["encoder.bn1.running_var"].dtype) == "float32"

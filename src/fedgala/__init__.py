@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedgala.config import (
         DataConfig,
         EngineConfig,
+        EntryConfig,
         FederationConfig,
         LocalConfig,
         ModelConfig,
@@ -32,18 +33,20 @@ if TYPE_CHECKING:
     )
     from fedgala.errors import FedgalaError
     from fedgala.export import load_encoder
+    from fedgala.methods import METHODS
     from fedgala.observe import Observer
     from fedgala.presets import PRESETS
     from fedgala.run import Run
 
 _CONFIG = (
-    "DataConfig EngineConfig FederationConfig LocalConfig ModelConfig OptimizerConfig PartitionConfig PrivacyConfig "
-    "ProbeConfig RunConfig ServerConfig SslConfig ViewsConfig"
+    "DataConfig EngineConfig EntryConfig FederationConfig LocalConfig ModelConfig OptimizerConfig PartitionConfig "
+    "PrivacyConfig ProbeConfig RunConfig ServerConfig SslConfig ViewsConfig"
 )
 _HOMES = {
     "train": "api",
     "FedgalaError": "errors",
     "load_encoder": "export",
+    "METHODS": "methods",
     "Observer": "observe",
     "PRESETS": "presets",
     "Run": "run",
@@ -51,9 +54,11 @@ _HOMES = {
 }
 
 __all__ = [
+    "METHODS",
     "PRESETS",
     "DataConfig",
     "EngineConfig",
+    "EntryConfig",
     "FederationConfig",
     "FedgalaError",
     "LocalConfig",

@@ -7,10 +7,10 @@ from functools import partial
 import torch
 
 from fedgala import seeds
-from fedgala.checkpoint import Layouts
 from fedgala.client import Trainer, num_steps
 from fedgala.config import RunConfig
 from fedgala.data.domain import Dataset, DomainData, place
+from fedgala.data.listing import some
 from fedgala.data.partition import partition
 from fedgala.data.source import open_dataset
 from fedgala.engines.local import LocalEngine
@@ -22,6 +22,7 @@ from fedgala.observe import Observer
 from fedgala.report.plots import draw_run
 from fedgala.run import RoundLoop, Run
 from fedgala.settings import near
+from fedgala.ssl import METHODS
 
 ROOM = 0.6  # share of a device's free memory that pictures may take
 
@@ -45,8 +46,9 @@ def train(config: RunConfig, observer: Observer | None = None) -> Run:
     sources, target = split_target(dataset, config.data.target)
     sources = share_out(sources, config)
     check_batches(sources, config.federation.batch_size)
+    check_method(sources, config)
     with run.opened():
-        trainer = Trainer(config, device)
+        trainer = Trainer(config, device, num_parts(sources), len(dataset.classes))
         state = _play(run, trainer, sources, target, dataset.fingerprint, watcher)
         trainer.load_(state.weights, state.statistics)
         watcher.working("drawing plots")
@@ -64,11 +66,10 @@ def _play(
     watcher: Observer,
 ) -> ServerState:
     here, unseen = _settle(sources, target, trainer.device, watcher)
-    model = trainer.model
     loop = RoundLoop(
         run=run,
         engine=LocalEngine(trainer, here),
-        layouts=Layouts(trainer.layout, model.statistics_layout),
+        layouts=trainer.model.layouts,
         evaluate=partial(evaluate, trainer, here, unseen),
         metadata={"run": run.config.hash, "data": fingerprint},
         watcher=watcher,
@@ -77,7 +78,7 @@ def _play(
     watcher.begin(
         run.config, run.folder, {d.name: num_steps(len(d), federation.batch_size, federation.epochs) for d in here}
     )
-    return loop.play(ServerState(0, model.weights.clone(), model.statistics.clone(), None))
+    return loop.play(trainer.beginning())
 
 
 def _settle(
@@ -132,6 +133,30 @@ def share_out(sources: Sequence[DomainData], config: RunConfig) -> tuple[DomainD
     """The domains dealt out to clients, as the configuration says."""
     who, chance = config.partition, seeds.generator(config.seed, "partition")
     return partition(sources, who.clients, who.rule, who.alpha, chance)
+
+
+def num_parts(clients: Sequence[DomainData]) -> int:
+    """How many domains a client's pictures come from at most."""
+    return max(1 if client.parts is None else 1 + int(client.parts.max()) for client in clients)
+
+
+def check_method(clients: Sequence[DomainData], config: RunConfig) -> None:
+    """Refuse a method that the clients' data have nothing for.
+
+    Raises:
+        DataError: labels, or several domains at one client, are needed and not there.
+    """
+    name, needs = config.ssl.method, METHODS[config.ssl.method].needs
+    unlabelled = [client.name for client in clients if client.labels is None]
+    if "labels" in needs and unlabelled:
+        raise DataError(
+            f"ssl.method = {name!r} needs labels; there are none for {some(unlabelled)}: use another method"
+        )
+    if "domains" in needs and num_parts(clients) == 1:
+        raise DataError(
+            f"ssl.method = {name!r} chooses negatives among a client's domains, and each client has one: that is moco; "
+            "use --clients 1, which pools all domains, or --ssl.method moco"
+        )
 
 
 def check_batches(sources: Sequence[DomainData], batch_size: int) -> None:

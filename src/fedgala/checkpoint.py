@@ -4,14 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from fedgala.errors import CheckpointError
 from fedgala.messages import LocalState, ServerState
-from fedgala.parameters import Layout
+from fedgala.parameters import Layout, Layouts
 from fedgala.storage import KEPT, load_tensors, save_tensors
 
-FORMAT = "1"
+FORMAT = "2"
+SHARE = "share-"  # before a client's name, where the server remembers its weight
 
 
 @dataclass(frozen=True)
@@ -22,33 +24,22 @@ class Snapshot:
     clients: Mapping[str, LocalState]
 
 
-@dataclass(frozen=True)
-class Layouts:
-    """Where the tensors of a model lie: its parameters, and its statistics."""
-
-    weights: Layout
-    statistics: Layout
-
-    def of(self, name: str) -> Layout | None:
-        """The layout of a vector by its role; None for what has no names inside."""
-        return {"steps": None, "statistics": self.statistics}.get(name, self.weights)
-
-
 def save(path: Path, snapshot: Snapshot, layouts: Layouts, metadata: Mapping[str, str]) -> None:
     """Write the snapshot, whole or not at all."""
     state = snapshot.state
     vectors = {"weights": state.weights, "statistics": state.statistics}
     if state.reference is not None:
         vectors["reference"] = state.reference
-    tensors = dict(_named("server", vectors, layouts))
+    shares = {SHARE + name: torch.tensor([share], dtype=torch.float64) for name, share in state.shares.items()}
+    tensors = dict(_named("server", vectors | shares, _of_server(layouts)))
     for client, local in snapshot.clients.items():
-        tensors.update(_named(f"client/{client}", local.tensors(), layouts))
+        tensors.update(_named(f"client/{client}", local.tensors(), _of_client(layouts)))
     save_tensors(path, tensors, {**metadata, "format": FORMAT, "round": str(state.round)})
 
 
 def save_local(path: Path, state: LocalState, layouts: Layouts, metadata: Mapping[str, str]) -> None:
     """Write one client's own state, as it keeps it where it is: whole or not at all."""
-    save_tensors(path, dict(_named("client", state.tensors(), layouts)), {**metadata, "format": FORMAT})
+    save_tensors(path, dict(_named("client", state.tensors(), _of_client(layouts))), {**metadata, "format": FORMAT})
 
 
 def load_local(path: Path, layouts: Layouts, metadata: Mapping[str, str]) -> LocalState:
@@ -60,7 +51,7 @@ def load_local(path: Path, layouts: Layouts, metadata: Mapping[str, str]) -> Loc
     tensors, found = load_tensors(path)
     _expect(path, found, metadata)
     try:
-        return LocalState.from_tensors(_gathered("client", tensors, layouts))
+        return _client("client", tensors, layouts)
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit this model ({error}); {KEPT}") from error
 
@@ -74,10 +65,12 @@ def load(path: Path, layouts: Layouts, metadata: Mapping[str, str]) -> Snapshot:
     tensors, found = load_tensors(path)
     _expect(path, found, metadata)
     try:
-        server = _gathered("server", tensors, layouts)
-        state = ServerState(int(found["round"]), server["weights"], server["statistics"], server.get("reference"))
+        server = _gathered("server", tensors, _of_server(layouts), layouts.weights.device)
+        shares = {name.removeprefix(SHARE): float(it) for name, it in server.items() if name.startswith(SHARE)}
+        vectors = server["weights"], server["statistics"], server.get("reference")
+        state = ServerState(int(found["round"]), *vectors, shares)
         names = sorted({name.split("/")[1] for name in tensors if name.startswith("client/")})
-        clients = {name: LocalState.from_tensors(_gathered(f"client/{name}", tensors, layouts)) for name in names}
+        clients = {name: _client(f"client/{name}", tensors, layouts) for name in names}
     except (KeyError, ValueError) as error:
         raise CheckpointError(f"{path} does not fit this model ({error}); {KEPT}") from error
     return Snapshot(state, clients)
@@ -92,9 +85,25 @@ def _expect(path: Path, found: Mapping[str, str], metadata: Mapping[str, str]) -
             )
 
 
-def _named(prefix: str, vectors: Mapping[str, Tensor], layouts: Layouts) -> Iterator[tuple[str, Tensor]]:
+Roles = Mapping[str, Layout]  # the layout of a vector by its role; what has no names inside has none
+
+
+def _of_server(layouts: Layouts) -> Roles:
+    return {"weights": layouts.weights, "reference": layouts.weights, "statistics": layouts.statistics}
+
+
+def _of_client(layouts: Layouts) -> Roles:
+    trained = dict.fromkeys(("first", "second", "own"), layouts.trainable)
+    return {**trained, "statistics": layouts.statistics, "private": layouts.private}
+
+
+def _client(prefix: str, tensors: Mapping[str, Tensor], layouts: Layouts) -> LocalState:
+    return LocalState.from_tensors(_gathered(prefix, tensors, _of_client(layouts), layouts.weights.device))
+
+
+def _named(prefix: str, vectors: Mapping[str, Tensor], roles: Roles) -> Iterator[tuple[str, Tensor]]:
     for role, vector in vectors.items():
-        layout = layouts.of(role)
+        layout = roles.get(role)
         if layout is None or not vector.numel():
             yield f"{prefix}/{role}", vector
         else:
@@ -102,17 +111,10 @@ def _named(prefix: str, vectors: Mapping[str, Tensor], layouts: Layouts) -> Iter
                 yield f"{prefix}/{role}/{name}", tensor
 
 
-def _gathered(prefix: str, tensors: Mapping[str, Tensor], layouts: Layouts) -> dict[str, Tensor]:
-    roles: dict[str, dict[str, Tensor]] = {}
+def _gathered(prefix: str, tensors: Mapping[str, Tensor], roles: Roles, device: torch.device) -> dict[str, Tensor]:
+    found: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         if key.startswith(f"{prefix}/"):
             role, _, name = key.removeprefix(f"{prefix}/").partition("/")
-            roles.setdefault(role, {})[name] = tensor
-    out: dict[str, Tensor] = {}
-    for role, named in roles.items():
-        layout = layouts.of(role)
-        if layout is None or "" in named:
-            out[role] = named[""].to(layouts.weights.device)
-        else:
-            out[role] = layout.flatten(named)
-    return out
+            found.setdefault(role, {})[name] = tensor
+    return {role: named[""].to(device) if "" in named else roles[role].flatten(named) for role, named in found.items()}

@@ -5,22 +5,21 @@ and out. Nothing inside a step waits for the device; losses and counts are read 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 
 import torch
 from torch import Tensor
 
-from fedgala import alignment, privacy, seeds
+from fedgala import privacy, seeds
+from fedgala.aggregation import RULES
 from fedgala.config import RunConfig
-from fedgala.data import augment
 from fedgala.data.domain import DomainData
+from fedgala.entry import ENTRIES, Arrival, EntryNumbers, Facts
 from fedgala.errors import TrainingError
 from fedgala.messages import Broadcast, ClientUpdate, LocalState
-from fedgala.models import ENCODERS, build_encoder
-from fedgala.optim import OPTIMIZERS, Step
-from fedgala.parameters import FlatModel
-from fedgala.schedule import learning_rate
-from fedgala.ssl import METHODS
+from fedgala.step import Learner
+
+Metrics = dict[str, float]  # what a client reports beside its update
+GAUGED = 4  # batches on which a model's loss is measured, for rules that compare losses
 
 
 def num_steps(num_images: int, batch_size: int, epochs: float) -> int:
@@ -37,24 +36,14 @@ def batches(num_images: int, batch_size: int, steps: int, generator: torch.Gener
         steps -= whole
 
 
-class Trainer:
-    """The training step of a configuration on a device."""
+class Trainer(Learner):
+    """A client's round: into the buffers of the learner, through its steps, and out again."""
 
-    def __init__(self, config: RunConfig, device: torch.device):
-        self.config, self.device = config, device
-        self.method = METHODS[config.ssl.method]
-        model, size = config.model, ENCODERS[config.model.encoder].features
-        encoder = build_encoder(model.encoder, seeds.generator(config.seed, "encoder"))
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seeds.seed_for(config.seed, "projector"))
-            module = self.method.build(encoder, size, model.projector_hidden, model.projector_output)
-        self.model = FlatModel(module.to(device).train())
-        self.layout = self.model.layout
-        self.moments = OPTIMIZERS[config.optimizer.name].start(self.layout)
-        self.views = augment.Views(**asdict(config.views))
-        self.everything = torch.ones(len(self.layout.segments), dtype=torch.bool, device=device)
-        low_precision = {"auto": device.type == "cuda", "bfloat16": True, "float32": False}
-        self.autocast = low_precision[config.engine.precision]
+    def __init__(self, config: RunConfig, device: torch.device, domains: int = 1, classes: int = 0):
+        super().__init__(config, device, domains, classes)
+        self.entry, self.rule = ENTRIES[config.entry.rule], RULES[config.server.rule]
+        self.begun = self.model.weights[self.layout.length :].clone(), self.model.private.clone()
+        self.keeps_own = self.entry.keeps or self.previous is not None or len(self.begun[0]) > 0
 
     def train_client(
         self,
@@ -68,7 +57,7 @@ class Trainer:
         Raises:
             TrainingError: the loss of a step is not a number.
         """
-        self._enter(broadcast, state)
+        facts, metrics = self._enter(broadcast, state, data)
         federation, counters = self.config.federation, (broadcast.round, data.name)
         steps = num_steps(len(data), federation.batch_size, federation.epochs)
         order = seeds.generator(self.config.seed, "order", *counters, device=self.device)
@@ -77,72 +66,79 @@ class Trainer:
         losses = torch.zeros(steps, device=self.device)
         conflicts = torch.zeros(0 if reference is None else len(reference.squared_norms), device=self.device)
         for index, batch in enumerate(batches(len(data), federation.batch_size, steps, order)):
-            losses[index] = self.differentiate_(self.make_views(data, batch, chance))
-            self.regularize_(broadcast.weights)
-            keep = self.everything if reference is None else self.align_(reference, conflicts)
-            self.optimize_(keep, broadcast.round)
+            shown = self.make_batch(data, batch, chance)
+            losses[index] = self.step_(shown, broadcast.weights, reference, conflicts, broadcast.round)
             on_step()
-        return self._leave(broadcast, data, losses, conflicts / steps)
+        metrics |= self._summary(broadcast, data, losses, conflicts / steps)
+        return self._leave(broadcast, data, facts, metrics, tuple((conflicts / steps).tolist()))
 
-    def make_views(self, data: DomainData, batch: Tensor, generator: torch.Generator) -> Tensor:
-        """(2B, 3, crop, crop) two random views of each image of the batch."""
-        draws = augment.draw(data.sizes[batch].repeat(2, 1), self.views, generator)
-        views = augment.apply(data.pictures(batch), draws, self.views.crop)
-        return views.contiguous(memory_format=torch.channels_last)
-
-    def differentiate_(self, views: Tensor) -> Tensor:
-        """The loss of the views; its gradient is left in `model.gradients`."""
-        self.model.gradients.zero_()
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast):
-            loss = self.method.loss(self.model.module, views, self.config.ssl.temperature)
-        torch.autograd.backward(loss)
-        return loss.detach()
-
-    def regularize_(self, global_weights: Tensor) -> None:
-        """Add the gradients of lambda |theta|^2 and mu |theta - theta_global|^2."""
-        l2, proximal = self.config.federation.l2, self.config.federation.proximal
-        if l2 + proximal:
-            self.model.gradients.add_(self.model.weights, alpha=2 * (l2 + proximal))
-        if proximal:
-            self.model.gradients.sub_(global_weights, alpha=2 * proximal)
-
-    def reference(self, broadcast: Broadcast) -> alignment.Reference | None:
-        """What this round's gradients are judged by, if they are judged at all."""
-        local = self.config.local
-        if local.rule == "none" or broadcast.reference is None or broadcast.round < local.first_round:
-            return None
-        return alignment.Reference.of(broadcast.reference, self.layout, local.unit)
-
-    def align_(self, reference: alignment.Reference, conflicts: Tensor) -> Tensor:
-        """Local alignment of the gradient: which tensors move; counts the units that did not agree."""
-        local, gradients = self.config.local, self.model.gradients
-        evidence = alignment.judge(gradients, reference, self.layout, local.threshold, alignment.SIGNS[local.sign])
-        conflicts += ~evidence.agrees
-        return alignment.LOCAL_RULES[local.rule](gradients, reference, evidence, self.layout, local.factor)
-
-    def optimize_(self, keep: Tensor, round: int) -> None:
-        """One optimizer step on the tensors in `keep`."""
-        optimizer, rounds = self.config.optimizer, self.config.federation.rounds
-        rate = learning_rate(optimizer.schedule, optimizer.learning_rate, round, rounds)
-        step = Step(rate, optimizer.momentum, optimizer.weight_decay)
-        OPTIMIZERS[optimizer.name].step_(
-            self.model.weights, self.model.gradients, self.moments, keep, self.layout, step
-        )
-
-    def load_(self, weights: Tensor, statistics: Tensor) -> None:
-        """Put a global model into the buffers."""
-        self.model.weights.copy_(weights)
-        self.model.statistics.copy_(statistics)
-
-    def _enter(self, broadcast: Broadcast, state: LocalState | None) -> None:
+    def _enter(self, broadcast: Broadcast, state: LocalState | None, data: DomainData) -> tuple[Facts, Metrics]:
+        """Become the client: its weights, moments and all that it keeps. What it remembers, and has to report."""
         self.load_(broadcast.weights, broadcast.statistics)
-        if state is not None and self.config.federation.norm_statistics == "local":
-            self.model.statistics.copy_(state.statistics)
+        own, private = self.begun
+        self.model.weights[self.layout.length :].copy_(own if state is None else self._own(state)[1])
+        self.model.private.copy_(private if state is None else state.private)
         self.moments.copy_(state.moments if state and self.config.optimizer.state == "keep" else None)
+        if self.frozen is not None:
+            self.frozen.load_(broadcast.weights, broadcast.statistics)
+        if state is None:
+            self.method.begin(self.model.module)
+            if self.previous is not None:
+                self.previous.load_(broadcast.weights, broadcast.statistics)
+            return {}, {}
+        if self.previous is not None:
+            self.previous.load_(state.own, state.statistics)
+        metrics = {"gap": self.gauge(data) - state.facts["gauge"]} if "gauge" in state.facts else {}
+        facts = self._begin(broadcast, state)
+        if self.config.federation.norm_statistics == "local":
+            self.model.statistics.copy_(state.statistics)
+        return facts, metrics
+
+    def _begin(self, broadcast: Broadcast, state: LocalState) -> Facts:
+        """The weights that the entry rule begins with, for a client that was here before."""
+        if not self.entry.keeps:
+            return {}
+        numbers = EntryNumbers(self.config.entry.share, self.config.entry.threshold)
+        arrival = Arrival(broadcast.round, broadcast.weights, self._own(state)[0], state.facts)
+        weights, facts = self.entry.enter(arrival, self.layout, numbers)
+        self.model.weights[: self.layout.length].copy_(weights)
+        return facts
+
+    def _own(self, state: LocalState) -> tuple[Tensor, Tensor]:
+        """A client's own weights: those that travel, and those that stay; as much as it keeps."""
+        shared = self.layout.length
+        return state.own[:shared], state.own[shared:]
+
+    @torch.no_grad()
+    def gauge(self, data: DomainData) -> float:
+        """The mean loss of the present weights on some of a client's pictures, the same ones in the same views always.
+
+        Norms are in evaluation mode, so that nothing changes.
+        """
+        size = self.config.federation.batch_size
+        chance = seeds.generator(self.config.seed, "gauge", data.name, device=self.device)
+        some = batches(len(data), size, min(GAUGED, len(data) // size), chance)
+        shown = [self.make_batch(data, index, chance) for index in some]
+        self.model.module.eval()
+        losses = torch.stack([self.loss(batch) for batch in shown])
+        self.model.module.train()
+        return float(losses.mean())
 
     def _leave(
-        self, broadcast: Broadcast, data: DomainData, losses: Tensor, conflicts: Tensor
+        self, broadcast: Broadcast, data: DomainData, facts: Facts, metrics: Metrics, conflicts: tuple[float, ...]
     ) -> tuple[ClientUpdate, LocalState]:
+        model = self.model
+        update, statistics = model.weights[: self.layout.length] - broadcast.weights, model.statistics.clone()
+        facts = {**facts, **self.entry.leave(broadcast.round, update, self.layout)}
+        if self.rule.compares_losses:
+            facts = {**facts, "gauge": self.gauge(data)}
+        sent = ClientUpdate(data.name, update, statistics, len(data), metrics, conflicts)
+        if (bound := self.config.privacy).clip:
+            sent = privacy.clipped(sent, broadcast, bound.clip, bound.statistics_clip)
+        own = model.weights.clone() if self.keeps_own else model.weights[:0].clone()
+        return sent, LocalState(self.moments.clone(), statistics, own, model.private.clone(), facts)
+
+    def _summary(self, broadcast: Broadcast, data: DomainData, losses: Tensor, conflicts: Tensor) -> Metrics:
         values = losses.tolist()
         bad = next((i for i, value in enumerate(values) if not abs(value) < float("inf")), None)
         if bad is not None:
@@ -152,12 +148,4 @@ class Trainer:
                 f"(now {self.config.optimizer.learning_rate:g})"
             )
         metrics = {"loss": sum(values) / len(values), "last_loss": values[-1], "steps": float(len(values))}
-        if len(conflicts):
-            metrics["conflict"] = float(conflicts.mean())
-        statistics = self.model.statistics.clone()
-        update = ClientUpdate(
-            data.name, self.model.weights - broadcast.weights, statistics, len(data), metrics, tuple(conflicts.tolist())
-        )
-        if (bound := self.config.privacy).clip:
-            update = privacy.clipped(update, broadcast, bound.clip, bound.statistics_clip)
-        return update, LocalState(self.moments.clone(), statistics)
+        return metrics | ({"conflict": float(conflicts.mean())} if len(conflicts) else {})

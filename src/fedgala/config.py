@@ -19,6 +19,9 @@ from fedgala.settings import Section, setting
 
 NATIVE = 4096  # longest side that any stored picture may have
 UNIT_CHOICES = ("tensor", "layer", "model")
+BOUNDED = ("fedavg", "agreement")  # rules under which privacy knows how far one client moves the global model
+SSL_CHOICES = ("simclr", "moco", "byol", "simsiam", "adco", "darling", "fedx", "supervised")
+PREDICTING = ("byol", "simsiam", "fedx")
 
 
 @dataclass(frozen=True)
@@ -83,14 +86,24 @@ class ModelConfig(Section):
     )
     projector_hidden: int = setting(4096, "width of the projector's hidden layer", low=1, high=65536)
     projector_output: int = setting(2048, "length of a projection", low=1, high=65536)
+    predictor_hidden: int = setting(4096, "width of a predictor's hidden layer", low=1, high=65536)
 
 
 @dataclass(frozen=True)
 class SslConfig(Section):
-    """The self-supervised loss."""
+    """The self-supervised loss, or the supervised one."""
 
-    method: str = setting("simclr", "self-supervised method", choices=("simclr",))
-    temperature: float = setting(0.07, "temperature of NT-Xent", above=0)
+    method: str = setting("simclr", "what is learnt from; `fedgala methods` explains them", choices=SSL_CHOICES)
+    temperature: float = setting(0.07, "temperature of NT-Xent and InfoNCE", above=0)
+    momentum: float = setting(0.99, "momentum of a target network (moco, byol, adco, darling)", low=0, high=0.999999)
+    queue: int = setting(1024, "negatives that are kept (moco, adco; darling: for each domain)", low=1, high=1 << 20)
+    head: str = setting("mlp", "projector: two layers, or one (MoCo v1)", choices=("mlp", "linear"))
+    predictor: str = setting(
+        "home", "predictors (byol, simsiam, fedx) stay at home, or travel as the rest does", choices=("home", "travel")
+    )
+    adversary: float = setting(3.0, "learning rate of adco's negatives", above=0)
+    adversary_temperature: float = setting(0.02, "temperature by which adco's negatives move", above=0)
+    relation: float = setting(0.1, "temperature of the relations that fedx distils", above=0)
 
 
 @dataclass(frozen=True)
@@ -130,13 +143,31 @@ class LocalConfig(Section):
 
 
 @dataclass(frozen=True)
+class EntryConfig(Section):
+    """With which weights a client begins a round."""
+
+    rule: str = setting(
+        "global",
+        "the global model's; mixed with its own (ema: FedEMA); its own predictor if it diverged (dapu: FedU)",
+        choices=("global", "ema", "dapu"),
+    )
+    share: float = setting(0.7, "share of its own model in a client's first mixture, FedEMA's tau", low=0, high=1)
+    threshold: float = setting(0.4, "divergence from which a client keeps its predictor, FedU's mu", low=0)
+
+
+@dataclass(frozen=True)
 class ServerConfig(Section):
     """Global alignment: how much each client counts."""
 
-    rule: str = setting("agreement", "weights by agreement (FedGaLA) or by samples", choices=("agreement", "fedavg"))
+    rule: str = setting(
+        "agreement",
+        "by agreement (FedGaLA), by samples, by layers' angles (L-DAWA), by losses (FedDG-GA)",
+        choices=("agreement", "fedavg", "ldawa", "feddgga"),
+    )
     iterations: int = setting(3, "iterations of global alignment", low=0, high=1000)
     gamma: float = setting(1.0, "share of the agreement weights in the mixture with FedAvg's", low=0, high=1)
     unit: str = setting("model", "what has a weight of its own", choices=UNIT_CHOICES)
+    pace: float = setting(0.2, "how far feddgga moves a weight in the first round; less with each", low=0, high=1)
 
 
 @dataclass(frozen=True)
@@ -152,6 +183,8 @@ class FederationConfig(Section):
     )
     l2: float = setting(0.0, "weight of the squared L2 norm of the parameters, lambda", low=0)
     proximal: float = setting(0.0, "weight of the squared distance to the global model (FedProx), mu", low=0)
+    moon: float = setting(0.0, "weight of MOON's term: be nearer to the global model than to the own last one", low=0)
+    moon_temperature: float = setting(0.5, "temperature of MOON's term", above=0)
 
 
 @dataclass(frozen=True)
@@ -232,6 +265,7 @@ class RunConfig(Section):
     ssl: SslConfig = SslConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     local: LocalConfig = LocalConfig()
+    entry: EntryConfig = EntryConfig()
     server: ServerConfig = ServerConfig()
     federation: FederationConfig = FederationConfig()
     partition: PartitionConfig = PartitionConfig()
@@ -240,19 +274,40 @@ class RunConfig(Section):
     engine: EngineConfig = EngineConfig()
 
     def check(self) -> None:
-        """The name is that of a folder inside `out`; privacy has a bound to stand on."""
+        """The name is that of a folder inside `out`; methods and rules must go together."""
         if self.name != Path(self.name).name and self.name:
             raise ConfigError(f"name = {self.name!r}: a name, not a path; --out says where runs are kept")
-        if self.privacy.clip and self.agreement_share and self.server.unit != "model":
+        method, travels = self.ssl.method, self.ssl.predictor == "travel"
+        if self.entry.rule == "dapu" and not (method in PREDICTING and travels):
             raise ConfigError(
-                f"server.unit = {self.server.unit!r} with privacy.clip: under weights by agreement, what one client "
-                "moves has a bound for unit = model only; use that, or server.rule = fedavg"
+                f"entry.rule = 'dapu' chooses between two predictors, but {method}'s "
+                f"{'stays at home' if method in PREDICTING else 'does not exist'}: use --ssl.method byol or simsiam "
+                "with --ssl.predictor travel"
+            )
+        if travels and method not in PREDICTING:
+            raise ConfigError(f"ssl.predictor = 'travel': {method} has none; those that do: {', '.join(PREDICTING)}")
+        if method == "supervised" and self.federation.moon:
+            raise ConfigError("federation.moon contrasts projections; ssl.method = 'supervised' has none, but classes")
+        self._check_privacy()
+
+    def _check_privacy(self) -> None:
+        """Noise must know how far one client can move the global model."""
+        server = self.server
+        if self.privacy.clip and server.rule not in BOUNDED:
+            raise ConfigError(
+                f"server.rule = {server.rule!r} with privacy.clip: how far one client moves the global model has no "
+                f"known bound; allowed: {', '.join(BOUNDED)}"
+            )
+        if self.privacy.clip and self.agreement_share and server.unit != "model":
+            raise ConfigError(
+                f"server.unit = {server.unit!r} with privacy.clip: under weights by agreement, how far one client "
+                "moves the global model has a bound for unit = model only; use that, or server.rule = fedavg"
             )
 
     @property
     def agreement_share(self) -> float:
-        """The share of the clients' weights that depends on their pictures."""
-        return self.server.gamma if self.server.rule != "fedavg" and self.server.iterations else 0.0
+        """The share of the clients' weights that depends on their pictures, where privacy is allowed."""
+        return self.server.gamma if self.server.rule == "agreement" and self.server.iterations else 0.0
 
     @property
     def hash(self) -> str:

@@ -49,6 +49,9 @@ def evaluate(trainer: Trainer, sources: Sequence[DomainData], target: DomainData
     classes = 1 + max(int(d.labels.max()) for d in (target, *sources) if d.labels is not None)
     record["knn"] = float(monitor.knn_accuracy_leave_one_out(features["encoder"], target.labels, config.neighbours))
     record["probe"] = probe_features(features, target.labels, config, classes, seed)
+    if trainer.method.classifies:
+        answers = features["projector"].argmax(1)
+        record["accuracy"] = float((answers == target.labels).float().mean())
     labelled = [(extract(trainer, source), source.labels) for source in sources if source.labels is not None]
     if labelled:
         record["transfer"] = _transfer(labelled, (features, target.labels), config, classes, seed)

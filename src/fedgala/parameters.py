@@ -5,7 +5,7 @@ Updates, cosines, masks, optimizers and aggregation are then plain vector algebr
 tensor spreads to a value per block. Names come back at the edges: checkpoints, exports and the wire.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +25,6 @@ class Segment:
     stride: tuple[int, ...]
     offset: int
     numel: int
-    shared: bool = True  # whether it travels; what does not stays with its client
 
     @property
     def layer(self) -> str:
@@ -57,6 +56,10 @@ class Layout:
             segments.append(Segment(name, tuple(tensor.shape), tuple(stride), offset, tensor.numel()))
             offset += segments[-1].blocks * BLOCK
         return cls(tuple(segments), device or torch.device("cpu"))
+
+    def first(self, count: int) -> "Layout":
+        """The layout of the first `count` segments, which a vector of this layout begins with."""
+        return Layout(self.segments[:count], self.device)
 
     @cached_property
     def length(self) -> int:
@@ -120,36 +123,69 @@ class Layout:
         return torch.tensor([order[key] for key in keys], device=self.device), len(order)
 
 
-class FlatModel:
-    """A module whose parameters, gradients and statistics are views of three flat vectors.
+@dataclass(frozen=True)
+class Layouts:
+    """Where the tensors of a model lie in each of its vectors."""
 
-    Whatever moves the vectors moves the module. `statistics` are the floating buffers (running means and variances of
-    the norms); counters stay in the module and are never averaged.
+    weights: Layout  # the trainable parameters that travel
+    statistics: Layout  # the norms' running means and variances that travel
+    trainable: Layout  # all trainable parameters: it begins with those of `weights`
+    private: Layout  # what stays with a client and has no gradient: target networks, queues
+
+
+class FlatModel:
+    """A module whose parameters, gradients, statistics and private tensors are views of flat vectors.
+
+    Whatever moves the vectors moves the module. Sub-networks and buffers named in `home` stay with their client: their
+    trainable parameters lie at the end of `weights`, so that what travels is a slice of it, and whatever else they have
+    lies in `private`. Of all other buffers the floating ones (running means and variances of the norms) are
+    `statistics`; counters stay in the module and are never averaged.
     """
 
-    def __init__(self, module: nn.Module):
+    def __init__(self, module: nn.Module, home: Sequence[str] = ()):
         self.module = module
-        self.layout = Layout.of(module.named_parameters())
-        self.statistics_layout = Layout.of(
-            [(name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point()],
-            self.layout.device,
-        )
-        self.weights = self.layout.zeros()
-        self.gradients = self.layout.zeros()
-        self.statistics = self.statistics_layout.zeros()
+        parameters, buffers = list(module.named_parameters()), list(module.named_buffers())
+        floating = [(name, buffer) for name, buffer in buffers if buffer.is_floating_point()]
+
+        def stays(name: str) -> bool:
+            return name.partition(".")[0] in home
+
+        trained = [(name, parameter) for name, parameter in parameters if parameter.requires_grad]
+        travelling = [(name, parameter) for name, parameter in trained if not stays(name)]
+        fixed = [(name, parameter) for name, parameter in parameters if not parameter.requires_grad]
+        assert all(stays(name) for name, _ in fixed), "a parameter without gradient belongs to a network in `home`"
+        self.layout = Layout.of([*travelling, *((name, it) for name, it in trained if stays(name))])
+        self.shared = self.layout.first(len(travelling))
+        device = self.layout.device
+        self.statistics_layout = Layout.of([(name, it) for name, it in floating if not stays(name)], device)
+        self.private_layout = Layout.of([*fixed, *((name, it) for name, it in floating if stays(name))], device)
+        self.weights, self.gradients = self.layout.zeros(), self.layout.zeros()
+        self.statistics, self.private = self.statistics_layout.zeros(), self.private_layout.zeros()
         self._bind()
 
+    @property
+    def layouts(self) -> Layouts:
+        """The layouts of all its vectors."""
+        return Layouts(self.shared, self.statistics_layout, self.layout, self.private_layout)
+
     def _bind(self) -> None:
-        parameters = dict(self.module.named_parameters())
         for segment in self.layout.segments:
-            parameter = parameters[segment.name]
-            view = self.layout.view(self.weights, segment)
-            view.copy_(parameter.detach())
-            parameter.data = view
+            parameter = self.module.get_parameter(segment.name)
+            parameter.data = _moved(parameter, self.layout, self.weights, segment)
             parameter.grad = self.layout.view(self.gradients, segment)
-        buffers = dict(self.module.named_buffers())
-        for segment in self.statistics_layout.segments:
-            view = self.statistics_layout.view(self.statistics, segment)
-            view.copy_(buffers[segment.name])
-            owner, _, leaf = segment.name.rpartition(".")
-            setattr(self.module.get_submodule(owner), leaf, view)
+        parameters = dict(self.module.named_parameters())
+        for layout, vector in ((self.statistics_layout, self.statistics), (self.private_layout, self.private)):
+            for segment in layout.segments:
+                owner, _, leaf = segment.name.rpartition(".")
+                if segment.name in parameters:
+                    parameters[segment.name].data = _moved(parameters[segment.name], layout, vector, segment)
+                else:
+                    buffer = self.module.get_buffer(segment.name)
+                    setattr(self.module.get_submodule(owner), leaf, _moved(buffer, layout, vector, segment))
+
+
+def _moved(tensor: Tensor, layout: Layout, flat: Tensor, segment: Segment) -> Tensor:
+    """The place of `segment` in `flat`, which takes over the values of `tensor`."""
+    view = layout.view(flat, segment)
+    view.copy_(tensor.detach())
+    return view

@@ -2,17 +2,17 @@
 
 `paper` is the text: Algorithm 1 literally, the appendix's hyper-parameters. `reference` is how the released code
 behaves, as far as its behaviour is a choice and not a defect: see ``docs/method.md`` for what it does not reproduce.
-`fedsimclr` is the paper's main baseline. `cpu` fits two cores, small pictures
-and minutes: few steps need mild views.
+`cpu` fits two cores, small pictures and minutes: few steps need mild views. What is learnt, and how clients are
+combined, is said by a method: see `methods`.
 """
 
 from typing import Any
 
 CPU: dict[str, Any] = {
-    "model": {"encoder": "small", "projector_hidden": 256, "projector_output": 128},
+    "model": {"encoder": "small", "projector_hidden": 256, "projector_output": 128, "predictor_hidden": 256},
     "views": {"scale": [0.5, 1.0], "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
     "federation": {"rounds": 12, "epochs": 1.0, "batch_size": 64},
-    "ssl": {"temperature": 0.2},
+    "ssl": {"temperature": 0.2, "queue": 256},
     "data": {"size": 64},
 }
 
@@ -24,6 +24,5 @@ PRESETS: dict[str, dict[str, Any]] = {
         "optimizer": {"learning_rate": 1e-4},
         "probe": {"stratified": False, "learning_rate": 1e-4},
     },
-    "fedsimclr": {"local": {"rule": "none"}, "server": {"rule": "fedavg"}},
     "cpu": CPU,
 }

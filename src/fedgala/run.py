@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fedgala import checkpoint, privacy, server
-from fedgala.checkpoint import Layouts, Snapshot
+from fedgala.checkpoint import Snapshot
 from fedgala.config import RunConfig, to_toml
 from fedgala.errors import CheckpointError
 from fedgala.export import load_encoder
@@ -23,6 +23,7 @@ from fedgala.memory import peak_memory
 from fedgala.messages import Broadcast, ClientUpdate, LocalState, ServerState
 from fedgala.models import ResNet
 from fedgala.observe import Observer
+from fedgala.parameters import Layouts
 from fedgala.records import Record, Records
 from fedgala.storage import locked, write_private, write_text
 
@@ -165,8 +166,9 @@ class RoundLoop:
             self.engine.clients(), config.federation.participation, config.seed, before.round + 1
         )
         updates = list(self.engine(before.broadcast(), chosen, self.watcher.step))
+        progress = before.round / config.federation.rounds
         state, aggregate = server.server_step(
-            before, updates, config.server, self.layouts.weights, self.layouts.statistics
+            before, updates, config.server, self.layouts.weights, self.layouts.statistics, progress
         )
         state, spent = self._hidden(before, state, aggregate)
         record = round_record(state.round, updates, aggregate, time.monotonic() - began)

@@ -19,7 +19,9 @@ from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
 from fedgala.config import to_toml
 from fedgala.errors import FedgalaError
+from fedgala.methods import METHODS
 from fedgala.presets import PRESETS
+from fedgala.report.tables import table
 
 app = typer.Typer(
     name="fedgala",
@@ -54,7 +56,8 @@ def common(
 
 def train(
     settings: dict[str, str],
-    preset: Annotated[str | None, typer.Option(help=f"a named set of settings: {', '.join(PRESETS)}")] = None,
+    preset: Annotated[str | None, typer.Option(help=f"how large and how long: {', '.join(PRESETS)}")] = None,
+    method: Annotated[str | None, typer.Option(help="fedgala, fedsimclr, ...: `fedgala methods` lists them")] = None,
     config: Annotated[Path | None, typer.Option(help="a TOML file with settings, as a run's config.toml")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the complete configuration and stop")] = False,
     quiet: Quiet = False,
@@ -62,13 +65,13 @@ def train(
     """Train an encoder on all domains of a data set but one.
 
     Each domain is a client. The same command again finishes an interrupted run, or says that it is finished.
-    Settings come from the defaults (the paper's), then --preset, then --config, then the flags below.
+    Settings come from the defaults (the paper's), then --preset, --method, --config, then the flags below.
 
     **fedgala train --data shapes --target sketch --preset cpu**
 
     **fedgala train --data photos/ --rounds 20**  (no labels, no held-out domain)
     """
-    chosen = configuration(preset, config, settings)
+    chosen = configuration(preset, method, config, settings)
     if dry_run:
         print(to_toml(chosen), end="")
         return
@@ -88,7 +91,17 @@ def train(
         print(f"plots    {run.folder / 'plots'}")
 
 
+def methods() -> None:
+    """List the methods that --method names: whose they are, what leaves a client and what stays."""
+    rows = [
+        [name, it.line, it.paper, "needed" if it.labels else "no", it.travels, it.stays or "-"]
+        for name, it in METHODS.items()
+    ]
+    print(table(["method", "in a line", "from", "labels", "travels", "stays"], rows, right=False))
+
+
 app.command("train")(with_settings(train))
+app.command("methods")(methods)
 app.command("probe")(results.probe)
 app.command("embed")(results.embed)
 app.command("report")(results.report)

@@ -95,7 +95,8 @@ def site(
 def run(
     settings: dict[str, str],
     folder: Folder,
-    preset: Annotated[str | None, typer.Option(help="a named set of settings, as for train")] = None,
+    preset: Annotated[str | None, typer.Option(help="how large and how long, as for train")] = None,
+    method: Annotated[str | None, typer.Option(help="what is learnt and how it is combined, as for train")] = None,
     config: Annotated[Path | None, typer.Option(help="a TOML file with settings, as a run's config.toml")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="fail where there is nothing to go on with")] = False,
 ) -> None:
@@ -111,7 +112,7 @@ def run(
 
     deploy = DeployConfig.from_dict(chosen(DeployConfig, settings))
     try:
-        done = operate(read_server(folder), configuration(preset, config, settings), deploy, resume, say)
+        done = operate(read_server(folder), configuration(preset, method, config, settings), deploy, resume, say)
     except KeyboardInterrupt:
         say("stopped; the last whole round is saved. The same command goes on from there")
         raise typer.Exit(128 + signal.SIGINT) from None

@@ -11,6 +11,7 @@ import typer
 
 from fedgala.config import RunConfig, merge, read_toml
 from fedgala.errors import ConfigError
+from fedgala.methods import method_settings
 from fedgala.presets import PRESETS
 from fedgala.settings import Section, leaves, near
 
@@ -45,15 +46,18 @@ def with_settings(command: Callable[..., None], *others: type[Section]) -> Calla
     return wrapped
 
 
-def configuration(preset: str | None, config: Path | None, settings: Mapping[str, str]) -> RunConfig:
-    """Defaults, under the preset, under the file, under the flags.
+def configuration(
+    preset: str | None, method: str | None, config: Path | None, settings: Mapping[str, str]
+) -> RunConfig:
+    """Defaults, under the preset, under the method, under the file, under the flags.
 
     Raises:
-        ConfigError: an unknown preset, a bad file, a value that is not allowed.
+        ConfigError: an unknown preset or method, a bad file, a value that is not allowed.
     """
     if preset is not None and preset not in PRESETS:
         raise ConfigError(f"--preset {preset}: {near(preset, PRESETS)}")
-    nested = merge(PRESETS[preset] if preset else {}, read_toml(config) if config else {})
+    named = merge(PRESETS[preset] if preset else {}, method_settings(method))
+    nested = merge(named, read_toml(config) if config else {})
     return RunConfig.from_dict(merge(nested, chosen(RunConfig, settings)))
 
 

@@ -24,9 +24,14 @@ class DomainData:
     sizes: Tensor  # int32 (N, 2), height and width of each picture
     labels: Tensor | None = None  # int64 (N,), indices into Dataset.classes
     rows: Tensor | None = None  # int64 (N,), which of `images` are the domain's; all of them, in order, where None
+    parts: Tensor | None = None  # int64 (N,), which of the domains that were put together a picture is from
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    def part_of(self, index: Tensor) -> Tensor:
+        """Int64 (n,) which of the client's domains the pictures at `index` are from."""
+        return torch.zeros_like(index) if self.parts is None else self.parts[index]
 
     def pictures(self, index: Tensor | None = None) -> Tensor:
         """Uint8 (n, C, S, S) the pictures at `index`, or all, on the device of `sizes`."""
@@ -45,7 +50,8 @@ class DomainData:
         """The same domain on `device`; without `pixels` those stay where they are, and are brought batch by batch."""
         labels = None if self.labels is None else self.labels.to(device)
         rows = None if self.rows is None else self.rows.to(device)
-        moved = replace(self, sizes=self.sizes.to(device), labels=labels, rows=rows)
+        parts = None if self.parts is None else self.parts.to(device)
+        moved = replace(self, sizes=self.sizes.to(device), labels=labels, rows=rows, parts=parts)
         if not pixels or self.images.device == device:
             return moved
         rows = torch.arange(len(self)) if self.rows is None else self.rows.to(self.images.device)
@@ -55,7 +61,8 @@ class DomainData:
         """The images at `index`, in that order; under a new name, if one is given."""
         labels = None if self.labels is None else self.labels[index]
         rows = index if self.rows is None else self.rows[index]
-        return DomainData(name or self.name, self.images, self.sizes[index], labels, rows)
+        parts = None if self.parts is None else self.parts[index]
+        return DomainData(name or self.name, self.images, self.sizes[index], labels, rows, parts)
 
     @property
     def num_bytes(self) -> int:

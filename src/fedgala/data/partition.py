@@ -105,4 +105,5 @@ def _together(domains: Sequence[DomainData]) -> DomainData:
         torch.cat([domain.sizes for domain in domains]),
         torch.cat([domain.labels for domain in domains if domain.labels is not None]) if labelled else None,
         torch.cat(parts) if shared else None,
+        torch.cat([torch.full((len(domain),), number) for number, domain in enumerate(domains)]),
     )

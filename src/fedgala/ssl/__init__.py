@@ -1,22 +1,24 @@
-"""Self-supervised methods: each is an entry in `METHODS`, a record of how to build its module and its loss."""
+"""Self-supervised methods: each is an entry in `METHODS`, a record of how its module is built and what its loss is."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from fedgala.ssl.adco import ADCO
+from fedgala.ssl.base import Batch, Frozen, Outcome, Recipe, SSLMethod
+from fedgala.ssl.byol import BYOL_METHOD
+from fedgala.ssl.darling import DARLING
+from fedgala.ssl.fedx import FEDX
+from fedgala.ssl.moco import MOCO
+from fedgala.ssl.simclr import SIMCLR
+from fedgala.ssl.simsiam import SIMSIAM
+from fedgala.ssl.supervised import SUPERVISED
 
-from torch import Tensor, nn
+METHODS: dict[str, SSLMethod] = {
+    "simclr": SIMCLR,
+    "moco": MOCO,
+    "byol": BYOL_METHOD,
+    "simsiam": SIMSIAM,
+    "adco": ADCO,
+    "darling": DARLING,
+    "fedx": FEDX,
+    "supervised": SUPERVISED,
+}
 
-from fedgala.ssl import simclr
-
-
-@dataclass(frozen=True)
-class SSLMethod:
-    """What a method adds to an encoder.
-
-    Its module has a part named `encoder`, and maps images to what the loss, and the projector probe, work on.
-    """
-
-    build: Callable[[nn.Module, int, int, int], nn.Module]  # encoder, its features, projector's hidden and output
-    loss: Callable[[nn.Module, Tensor, float], Tensor]  # module, (2B, 3, H, W) views, temperature
-
-
-METHODS: dict[str, SSLMethod] = {"simclr": SSLMethod(simclr.SimCLR, simclr.loss)}
+__all__ = ["METHODS", "Batch", "Frozen", "Outcome", "Recipe", "SSLMethod"]

@@ -10,19 +10,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from fedgala import methods
 from fedgala.config import DataConfig, RunConfig, merge
 from fedgala.data.source import open_dataset
 from fedgala.observe import Observer
-from fedgala.presets import CPU, PRESETS
+from fedgala.presets import CPU
 from fedgala.report.sheet import contact_sheet
 from fedgala.report.tables import cell, table
 from fedgala.run import Run
 from fedgala.studies.schedule import carry_out
 
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+METHODS: dict[str, tuple[str, Mapping[str, Any]]] = {
     "FedGaLA": ("fedgala", {}),
     "FedGaLA, discarding": ("discard", {"local": {"rule": "discard"}}),
-    "FedAvg + SimCLR": ("fedsimclr", PRESETS["fedsimclr"]),
+    "FedAvg + SimCLR": ("fedsimclr", methods.METHODS["fedsimclr"].settings),
 }
 ROUNDS = 4
 RATIO = 0.1  # of the unseen domain's labels, for the linear probe

@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedgala.checkpoint import Layouts
 from fedgala.engines.flower import wire
 from fedgala.engines.flower.frames import Frame
 from fedgala.messages import ClientUpdate
+from fedgala.parameters import Layouts
 
 MOST_SAMPLES = 10**9
 SLACK = 1 + 1e-4  # by which the length of a clipped update may be off as it is computed again

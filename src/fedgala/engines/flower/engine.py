@@ -15,7 +15,6 @@ from typing import Any
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fedgala.checkpoint import Layouts
 from fedgala.config import RunConfig
 from fedgala.engines.flower import wire
 from fedgala.engines.flower.answers import Question, checked, too_long
@@ -25,6 +24,7 @@ from fedgala.engines.flower.settings import DeployConfig
 from fedgala.engines.flower.site import REFERENCE
 from fedgala.errors import FedgalaError, TrainingError
 from fedgala.messages import Broadcast, ClientUpdate, LocalState
+from fedgala.parameters import Layouts
 from fedgala.records import Record
 
 POLL = 0.25  # seconds between questions to the grid

@@ -18,7 +18,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedgala.api import choose_device
-from fedgala.checkpoint import Layouts
 from fedgala.client import Trainer
 from fedgala.config import RunConfig, merge
 from fedgala.data.domain import DomainData
@@ -28,12 +27,13 @@ from fedgala.engines.flower.settings import DeployConfig, check_together
 from fedgala.errors import ConfigError, DataError, FedgalaError
 from fedgala.evaluation import evaluate
 from fedgala.export import save_encoder
-from fedgala.messages import ServerState
+from fedgala.methods import method_settings
 from fedgala.observe import Observer
 from fedgala.presets import PRESETS
 from fedgala.records import Record
 from fedgala.run import RoundLoop, Run
 from fedgala.settings import leaves, near
+from fedgala.ssl import METHODS
 
 app = ServerApp()
 
@@ -62,11 +62,12 @@ def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: Observ
     if run.finished:
         watcher.note(f"already finished: {run.folder}")
         return run
+    refuse_local_only(config)
     if config.engine.threads:
         torch.set_num_threads(config.engine.threads)
     trainer = Trainer(config, choose_device(config.engine.device))
     unseen = unseen_domain(config, trainer, watcher)
-    layouts = Layouts(trainer.layout, trainer.model.statistics_layout)
+    layouts = trainer.model.layouts
     engine = FlowerEngine(grid, config, settings, layouts)
     engine.note = watcher.note
     with run.opened():
@@ -81,10 +82,23 @@ def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: Observ
         )
         watcher.begin(config, run.folder, {})
         model = trainer.model
-        state = loop.play(ServerState(0, model.weights.clone(), model.statistics.clone(), None))
+        state = loop.play(trainer.beginning())
         trainer.load_(state.weights, state.statistics)
         save_encoder(run.encoder_path, model.module.get_submodule("encoder"), config)
     return run
+
+
+def refuse_local_only(config: RunConfig) -> None:
+    """Refuse methods that need to know all sites' pictures at once.
+
+    Raises:
+        ConfigError: the method is one of these.
+    """
+    if needs := METHODS[config.ssl.method].needs & {"labels", "domains"}:
+        raise ConfigError(
+            f"ssl.method = {config.ssl.method!r} needs {' and '.join(sorted(needs))} numbered alike at all sites, but "
+            "they know nothing of each other: use it on one machine, or choose another --ssl.method"
+        )
 
 
 def unseen_domain(config: RunConfig, trainer: Trainer, watcher: Observer) -> DomainData | None:
@@ -103,7 +117,7 @@ def configurations(given: Mapping[str, Any]) -> tuple[RunConfig, DeployConfig]:
     """What the run is and how the deployment behaves, from Flower's flat run configuration.
 
     Raises:
-        ConfigError: an unknown name or preset, or a value that is not allowed.
+        ConfigError: an unknown name, preset or method, or a value that is not allowed.
     """
     if text := given.get("config"):
         return RunConfig.from_dict(json.loads(str(text))), DeployConfig.from_dict(json.loads(str(given["deploy"])))
@@ -112,7 +126,7 @@ def configurations(given: Mapping[str, Any]) -> tuple[RunConfig, DeployConfig]:
         raise ConfigError(f"preset = {preset!r}: {near(preset, PRESETS)}")
     nested: dict[str, Any] = {}
     for key, value in given.items():
-        if key not in ("preset", "config", "deploy") and value != "":
+        if key not in ("preset", "method", "config", "deploy") and value != "":
             below: Any = value
             for name in reversed(key.split(".")):
                 below = {name: below}
@@ -122,7 +136,8 @@ def configurations(given: Mapping[str, Any]) -> tuple[RunConfig, DeployConfig]:
     for section, name in lists:
         if isinstance(nested.get(section, {}).get(name), str):
             nested[section][name] = json.loads(nested[section][name])
-    return RunConfig.from_dict(merge(PRESETS[preset] if preset else {}, nested)), DeployConfig.from_dict(deploy)
+    named = merge(PRESETS[preset] if preset else {}, method_settings(str(given.get("method") or "") or None, "method"))
+    return RunConfig.from_dict(merge(named, nested)), DeployConfig.from_dict(deploy)
 
 
 class Log(Observer):

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedgala.api import check_batches, choose_device, share_out, split_target
-from fedgala.checkpoint import Layouts, load_local, save_local
+from fedgala.checkpoint import load_local, save_local
 from fedgala.client import Trainer
 from fedgala.config import RunConfig
 from fedgala.data.domain import DomainData
@@ -30,6 +30,7 @@ from fedgala.engines.flower.frames import Frame
 from fedgala.errors import CheckpointError, DataError, FedgalaError
 from fedgala.messages import Broadcast, LocalState
 from fedgala.observe import Observer
+from fedgala.parameters import Layouts
 from fedgala.storage import load_tensors, save_tensors
 
 REFERENCE = "reference/"  # before the names of the last global update, where it is sent
@@ -72,7 +73,7 @@ class Site:
         trainer = self._trainer_of(config)
         data = self._data_of(config, trainer)
         folder, number, transport = self.place.folder / config.hash, int(words["round"]), str(words["transport"])
-        layouts = Layouts(trainer.layout, trainer.model.statistics_layout)
+        layouts = trainer.model.layouts
         model = {name: array for name, array in request.arrays.items() if not name.startswith(REFERENCE)}
         weights, statistics = wire.unpack(model, layouts, transport)
         try:

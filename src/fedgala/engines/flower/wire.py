@@ -1,10 +1,10 @@
 """Models on the wire: named arrays under their state-dict names, checked on arrival.
 
-Only what is shared travels: parameters whose segment says so, and the norms' statistics. Parameters may travel in half
-the bytes (`float16`, `bfloat16`), statistics never do. Nothing here knows Flower: a mapping from name to array is all.
+What travels is what the layouts of shared weights and statistics hold. Parameters may travel in half the bytes
+(`float16`, `bfloat16`), statistics never do. Nothing here knows Flower: a mapping from name to array is all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedgala.checkpoint import Layouts
 from fedgala.errors import FedgalaError
-from fedgala.parameters import Layout, Segment
+from fedgala.parameters import Layout, Layouts, Segment
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -35,8 +34,8 @@ def pack(weights: Tensor, statistics: Tensor, layouts: Layouts, transport: str =
 
 
 def pack_vector(vector: Tensor, layout: Layout, transport: str = "float32") -> Arrays:
-    """The shared part of a flat vector as named arrays."""
-    return {segment.name: _array(layout.view(vector, segment), transport) for segment in shared(layout)}
+    """A flat vector as named arrays."""
+    return {name: _array(tensor, transport) for name, tensor in layout.views(vector).items()}
 
 
 def unpack(arrays: Mapping[str, NDArray[Any]], layouts: Layouts, transport: str = "float32") -> tuple[Tensor, Tensor]:
@@ -52,23 +51,17 @@ def unpack(arrays: Mapping[str, NDArray[Any]], layouts: Layouts, transport: str 
 
 
 def unpack_vector(arrays: Mapping[str, NDArray[Any]], layout: Layout, transport: str = "float32") -> Tensor:
-    """The flat vector that the arrays are the shared part of; zeros where a client keeps its own.
+    """The flat vector that the arrays are the parts of.
 
     Raises:
         WireError: as `unpack`.
     """
-    segments = list(shared(layout))
-    if odd := sorted({segment.name for segment in segments} ^ arrays.keys()):
+    if odd := sorted({segment.name for segment in layout.segments} ^ arrays.keys()):
         raise WireError(f"{len(odd)} arrays missing or unknown, {odd[0][:80]} first")
     vector = layout.zeros()
-    for segment in segments:
+    for segment in layout.segments:
         layout.view(vector, segment).copy_(_tensor(arrays[segment.name], segment, transport))
     return vector
-
-
-def shared(layout: Layout) -> Iterator[Segment]:
-    """The segments that travel."""
-    return (segment for segment in layout.segments if segment.shared)
 
 
 def num_bytes(arrays: Mapping[str, NDArray[Any]]) -> int:
