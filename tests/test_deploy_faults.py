@@ -365,7 +365,7 @@ def test_a_site_that_answers_wrongly_is_named_and_the_others_go_on(
 def test_a_site_that_joins_late_takes_part_from_then_on(machines: Machines, config: RunConfig) -> None:
     longer = replace(config, federation=replace(config.federation, rounds=8))
     stop(machines.processes.pop("photo"))  # it says goodbye, so its key may come back at once
-    aside = machines.run_aside(longer, min_sites=1)
+    aside = machines.run_aside(longer, min_sites=1, sites=1)
     until(lambda: len(records(machines, longer)) >= 2)
     machines.start_site("photo")
     found = aside.result(600).records.read("round")
