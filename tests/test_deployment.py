@@ -210,6 +210,42 @@ def test_a_server_that_does_not_run(tmp_path: Path, words: list[str], capsys: py
     assert f"no server answers at {server.address}; `fedgala deploy superlink {server.folder}` runs it" in said
 
 
+def test_status_names_the_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = create(tmp_path / "d", ["east", "north", "south"], "127.0.0.1", 8000, secure=False, insist=False)
+    times = {"online-at": "09:00", "offline-at": "10:00"}
+    nodes = [{"node-id": "7", "status": "online", **times}, {"node-id": "8", "status": "offline", **times}]
+    monkeypatch.setattr("fedgala.engines.flower.control.Control.nodes", lambda self: nodes)
+    place = server.folder / "runs" / "a-1"
+    place.mkdir(parents=True)
+    (place / "config.toml").touch()
+    first = {"kind": "round", "round": 1, "clients": {"north": {}, "south": {}}, "nodes": {"north": "7", "south": "8"}}
+    last = {"kind": "round", "round": 2, "clients": {"north": {}}, "nodes": {"north": "7"}, "seconds": 4.0}
+    last |= {"sent": {"north": 3_000_000}, "received": {"north": 2_000_000}, "site_seconds": {"north": 2.5}}
+    last |= {"failed": {"south": "no answer in 30 s"}}
+    (place / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (first, last)))
+    assert command(["deploy", "status", str(server.folder)]) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert said[0] == ["127.0.0.1:8000:", "1", "of", "3", "sites", "online"]
+    assert ["east", "never", "seen"] in said
+    assert ["north", "online", "09:00"] in said and ["south", "offline", "10:00"] in said
+    assert ["a-1:", "not", "finished,", "round", "2,", "4.0", "s", "for", "the", "last"] in said
+    assert ["north", "2", "3.0", "2.0", "2.5"] in said
+    assert ["south", "1", "0.0", "0.0", "0.0", "no", "answer", "in", "30", "s"] in said
+
+
+def test_status_before_the_first_run_knows_numbers_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = create(tmp_path / "d", ["north", "south"], "127.0.0.1", 8000, secure=False, insist=False)
+    nodes = [{"node-id": "7", "status": "online", "online-at": "09:00"}]
+    monkeypatch.setattr("fedgala.engines.flower.control.Control.nodes", lambda self: nodes)
+    assert command(["deploy", "status", str(server.folder)]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 2 sites online" in said and "node 7" in said and "north" not in said
+
+
 def test_pictures_that_are_not_there_and_going_on_with_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -147,10 +147,13 @@ def status(
     if as_json:
         print(json.dumps(found))
         return
-    online = [node for node in found["nodes"] if node["status"] == "online"]
-    print(f"{found['server']}: {len(online)} of {len(found['nodes'])} nodes online\n")
+    online = sum(it["status"] == "online" for it in found["sites"])
+    print(f"{found['server']}: {online} of {len(found['registered'])} sites online\n")
+    rows = [[it["site"] or f"node {it['node']}", it["status"], it["since"]] for it in found["sites"]]
+    print(table(["site", "status", "since"], rows), "\n")
     for name, it in found["runs"].items():
-        print(f"{name}: {'finished' if it['finished'] else 'not finished'}, round {it['round']}")
+        took = f", {it['seconds']:.1f} s for the last" if it["round"] else ""
+        print(f"{name}: {'finished' if it['finished'] else 'not finished'}, round {it['round']}{took}")
         rows = [
             [site, str(last), *(f"{it.get(key, {}).get(site, 0) / 1e6:.1f}" for key in ("sent", "received")),
              f"{it.get('site_seconds', {}).get(site, 0):.1f}", it.get("failed", {}).get(site, "")]

@@ -114,9 +114,10 @@ class FlowerEngine:
         yield from good.values()
 
     def notes(self) -> Record:
-        """Bytes and seconds by site, and who failed and why."""
+        """Bytes, seconds and Flower's node by site, and who failed and why."""
         it = self._traffic
         found: Record = {"sent": it.sent, "received": it.received, "site_seconds": it.seconds}
+        found["nodes"] = {name: str(node) for node, name in self.nodes.items()}
         return {**found, "failed": it.failed} if it.failed else found
 
     def roll_call(self) -> list[str]:
