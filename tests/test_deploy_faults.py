@@ -242,7 +242,10 @@ def test_the_server_is_killed_and_the_same_command_goes_on(
 ) -> None:
     aside = machines.run_aside(config)
     until(lambda: len(records(machines, config)) >= 2)
+    until(lambda: bool(machines.children("server", "flwr-serverapp")))
+    orphans = machines.children("server", "flwr-serverapp")
     machines.kill("server")
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), 60)  # it held the run's folder
     until(lambda: aside.outcome is not None, 150)
     with pytest.raises(FedgalaError, match="the same command goes on"):
         aside.result()

@@ -1,7 +1,11 @@
 """The engine of many machines without the machines: same bits as on one, and what it does when something is wrong."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -318,6 +322,30 @@ def test_under_privacy_length_is_judged_by_the_clip_alone(grid: InProcessGrid, t
     assert "an update of length 0.505, more than 0.5" in rounds(run)[1]["failed"]["dark"]
     with pytest.raises(ConfigError, match="deploy.transport = 'bfloat16' with privacy.clip: rounding would lengthen"):
         deployed(grid, config, replace(QUICK, transport="bfloat16"))
+
+
+ORPHAN = """
+import subprocess, sys
+child = "import time; from fedgala.engines.flower.server import end_with_parent as it; it(); print(1, flush=True)"
+child += "; time.sleep(60)"
+process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes have no parents there")
+def test_a_server_app_whose_parent_has_ended_ends_too() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=120, check=True)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            os.kill(int(done.stdout), 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.2)
+    os.kill(int(done.stdout), 9)
+    raise AssertionError("it lives on")
 
 
 def test_the_configuration_of_a_run_in_flowers_words() -> None:

@@ -6,7 +6,9 @@ differs from the defaults, for who starts it with ``flwr run``.
 """
 
 import json
+import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -35,12 +37,15 @@ from fedgala.run import RoundLoop, Run
 from fedgala.settings import leaves, near
 from fedgala.ssl import METHODS
 
+ORPHANED = 5  # exit code of a ServerApp whose parent has ended
+
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Carry out the run that the configuration describes, or finish it."""
+    end_with_parent()
     config, settings = configurations(context.run_config)
     watcher = Log(config.folder)
     try:
@@ -49,6 +54,21 @@ def main(grid: Grid, context: Context) -> None:
         watcher.say("stopped", reason=str(error))
         raise
     watcher.say("finished", encoder=str(run.encoder_path))
+
+
+def end_with_parent() -> None:
+    """End this process when the one that started it has ended.
+
+    A ServerApp outlives its SuperLink by minutes, and holds the run's folder: the same command could not go on.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(ORPHANED)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: Observer) -> Run:
