@@ -267,6 +267,20 @@ def test_the_example_app_is_the_one_that_deployments_use() -> None:
         assert f"from fedgala.engines.flower.{role} import app" in (app / "fedgala_app" / f"{role}_app.py").read_text()
 
 
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        ("server/fedgala-superlink.service", "/opt/fedgala/server/server/server.toml: No such file"),
+        ("sites/north/fedgala-site-north.service", "/opt/fedgala/north/site.toml: No such file"),
+    ],
+)
+def test_units_start_what_there_is(server: Server, unit: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = server.folder.parent / unit
+    (line,) = (line for line in path.read_text().splitlines() if line.startswith("ExecStart="))
+    assert command(line.split()[1:]) == 2 and said in capsys.readouterr().err
+    assert f"systemctl enable --now {path.stem}" in path.read_text()
+
+
 def test_scripts_are_shell(server: Server) -> None:
     for path in (server.folder / "superlink.sh", server.folder.parent / "sites" / "north" / "site.sh"):
         subprocess.run(["sh", "-n", str(path)], check=True)
