@@ -243,8 +243,8 @@ def test_clipping_alone_bounds_and_adds_nothing(tiny: Make) -> None:
     ("over", "message"),
     [
         ({"privacy": {"noise": 1.0}}, "privacy.noise = 1: needs privacy.clip"),
-        ({**PRIVATE, "server": {"unit": "layer"}}, "server.unit = 'layer' with privacy.clip"),
-        ({**PRIVATE, "server": {"rule": "ldawa"}}, "server.rule = 'ldawa' with privacy.clip: how far one client"),
+        ({**PRIVATE, "server": {"unit": "layer"}}, "server.unit = 'layer' with privacy.clip: how far one"),
+        ({**PRIVATE, "server": {"rule": "ldawa"}}, "server.rule = 'ldawa', server.unit = 'model' with privacy.clip"),
         ({"privacy": {"clip": -1.0}}, "privacy.clip = -1.0: must be at least 0"),
         ({"privacy": {"delta": 0.0}}, "privacy.delta = 0.0: must be above 0"),
     ],

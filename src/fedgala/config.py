@@ -288,25 +288,16 @@ class RunConfig(Section):
             raise ConfigError(f"ssl.predictor = 'travel': {method} has none; those that do: {', '.join(PREDICTING)}")
         if method == "supervised" and self.federation.moon:
             raise ConfigError("federation.moon contrasts projections; ssl.method = 'supervised' has none, but classes")
-        self._check_privacy()
-
-    def _check_privacy(self) -> None:
-        """Noise must know how far one client can move the global model."""
-        server = self.server
-        if self.privacy.clip and server.rule not in BOUNDED:
+        bounded = self.server.rule in BOUNDED and (self.server.unit == "model" or not self.agreement_share)
+        if self.privacy.clip and not bounded:
             raise ConfigError(
-                f"server.rule = {server.rule!r} with privacy.clip: how far one client moves the global model has no "
-                f"known bound; allowed: {', '.join(BOUNDED)}"
-            )
-        if self.privacy.clip and self.agreement_share and server.unit != "model":
-            raise ConfigError(
-                f"server.unit = {server.unit!r} with privacy.clip: under weights by agreement, how far one client "
-                "moves the global model has a bound for unit = model only; use that, or server.rule = fedavg"
+                f"server.rule = {self.server.rule!r}, server.unit = {self.server.unit!r} with privacy.clip: how far "
+                "one client moves the model has no known bound; allowed: fedavg, and agreement with unit = model"
             )
 
     @property
     def agreement_share(self) -> float:
-        """The share of the clients' weights that depends on their pictures, where privacy is allowed."""
+        """The share of the clients' weights that depends on their pictures."""
         return self.server.gamma if self.server.rule == "agreement" and self.server.iterations else 0.0
 
     @property

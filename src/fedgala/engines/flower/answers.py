@@ -5,6 +5,9 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
+from torch.linalg import vector_norm
+
 from fedgala.engines.flower import wire
 from fedgala.engines.flower.frames import Frame
 from fedgala.messages import ClientUpdate
@@ -53,7 +56,7 @@ def too_long(updates: Mapping[str, ClientUpdate], bound: float, clip: float) -> 
     A bound of 0 refuses none. Where sites clip, an update is refused that is longer than `clip`, and for nothing else:
     what is summed may not depend on how one site's pictures compare with those of the others.
     """
-    norms = {name: float(update.update.norm()) for name, update in updates.items()}
+    norms = {name: float(vector_norm(it.update, dtype=torch.float64)) for name, it in updates.items()}
     if not clip and (not bound or len(norms) < 3):
         return {}
     most = clip * SLACK if clip else bound * statistics.median(norms.values())
