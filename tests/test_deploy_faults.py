@@ -296,7 +296,7 @@ def test_two_rounds_then_everything_is_killed_then_two_more(
 
 
 def test_a_site_that_hangs_is_named_and_does_not_block_the_next_round(machines: Machines, config: RunConfig) -> None:
-    aside = machines.run_aside(config, min_sites=1, sites=2, deadline=12.0)
+    aside = machines.run_aside(config, min_sites=1, sites=2, deadline=45.0)
     until(lambda: len(records(machines, config)) >= 1)
     pid = int(warm.ask(machines.worker("photo"), Frame({"do": "hello"}), 60).words["pid"])
     os.kill(pid, signal.SIGSTOP)
@@ -414,7 +414,7 @@ def test_a_site_whose_disk_is_full_says_so(machines: Machines, config: RunConfig
 
 
 def test_a_quorum_that_is_lost_ends_the_run_with_its_reason(machines: Machines, config: RunConfig) -> None:
-    aside = machines.run_aside(config, deadline=10.0, patience=15.0)
+    aside = machines.run_aside(config, deadline=45.0, patience=30.0)
     until(lambda: len(records(machines, config)) >= 1)
     machines.kill("photo")
     with pytest.raises(TrainingError, match=r"(1 of (at least )?2 sites).*the same command goes on"):
