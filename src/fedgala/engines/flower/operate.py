@@ -33,6 +33,8 @@ def operate(server: Server, config: RunConfig, settings: DeployConfig, resume: b
     check_together(config, settings)
     if not Path(config.out).is_absolute():
         config = replace(config, out=str(server.folder / config.out))
+    if config.data.target is None:  # the pictures are the sites' own, and not `data.path`
+        config = replace(config, name=config.name or "sites")
     settings = replace(settings, sites=settings.sites or len(server.sites))
     run = Run(config, config.folder)
     if run.finished:
