@@ -103,7 +103,10 @@ def test_dry_run_prints_a_configuration_that_gives_itself(capsys: pytest.Capture
     assert to_toml(config) == file.read_text()
 
 
-def test_train_then_report_then_again(tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_then_report_then_again(
+    tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDGALA_CACHE", str(tmp_path / "cache"))  # other tests have decoded the same pictures
     (tmp_path / "c.toml").write_text(to_toml(tiny()))
     assert run(["train", "--config", str(tmp_path / "c.toml")]) == 0
     captured = capsys.readouterr()
