@@ -17,8 +17,9 @@ from PIL import Image
 from fedgala import api
 from fedgala.cli import main
 from fedgala.cli.app import run
-from fedgala.config import RunConfig, read_toml, to_toml
+from fedgala.config import RunConfig
 from fedgala.run import Run
+from fedgala.toml import read_toml, to_toml
 
 Make = Callable[..., RunConfig]
 
