@@ -21,6 +21,7 @@ from fedgala.messages import ServerState
 from fedgala.observe import Observer
 from fedgala.report.plots import draw_run
 from fedgala.run import RoundLoop, Run
+from fedgala.services import logged, require
 from fedgala.settings import near
 from fedgala.ssl import METHODS
 
@@ -36,8 +37,10 @@ def train(config: RunConfig, observer: Observer | None = None) -> Run:
     """
     watcher = observer or Observer()
     run = Run(config, config.folder)
+    require(config.log)
     if run.finished:
-        watcher.note(f"already finished: {run.folder}")
+        with logged(run, watcher):  # a service that was not named before is sent all of it
+            watcher.note(f"already finished: {run.folder}")
         return run
     device = choose_device(config.engine.device)
     if config.engine.threads:
@@ -47,7 +50,7 @@ def train(config: RunConfig, observer: Observer | None = None) -> Run:
     sources = share_out(sources, config)
     check_batches(sources, config.federation.batch_size)
     check_method(sources, config)
-    with run.opened():
+    with run.opened(), logged(run, watcher) as watcher:
         trainer = Trainer(config, device, num_parts(sources), len(dataset.classes))
         state = _play(run, trainer, sources, target, dataset.fingerprint, watcher)
         trainer.load_(state.weights, state.statistics)

@@ -7,7 +7,6 @@ The preset `paper` takes the paper at its word. Presets live in `presets`.
 """
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -20,6 +19,7 @@ from fedgala.settings import Section, setting
 NATIVE = 4096  # longest side that any stored picture may have
 UNIT_CHOICES = ("tensor", "layer", "model")
 SSL_CHOICES = ["simclr", "moco", "byol", "simsiam", "adco", "darling", "fedx", "supervised"]  # see methods.add_loss
+BOUNDED = ("fedavg", "agreement")  # rules under which privacy knows how far one client moves the global model
 PREDICTING = ("byol", "simsiam", "fedx")
 
 
@@ -203,6 +203,21 @@ class PartitionConfig(Section):
 
 
 @dataclass(frozen=True)
+class PrivacyConfig(Section):
+    """Differential privacy of whole clients: what each may contribute to a round, and the noise that hides it."""
+
+    clip: float = setting(0.0, "longest update that a client sends, L2 norm; 0: as it is, and no privacy", low=0)
+    statistics_clip: float = setting(1.0, "furthest that a client moves the norms' statistics, L2 norm", above=0)
+    noise: float = setting(0.0, "standard deviation of the noise, in units of what one client can move", low=0)
+    delta: float = setting(1e-5, "probability with which the guarantee may fail, delta", above=0, high=0.1)
+
+    def check(self) -> None:
+        """Noise hides nothing that has no bound."""
+        if self.noise and not self.clip:
+            raise ConfigError(f"privacy.noise = {self.noise:g}: needs privacy.clip, a bound on what it has to hide")
+
+
+@dataclass(frozen=True)
 class ProbeConfig(Section):
     """What is measured on the unseen domain, where there are labels; a monitor without labels always runs."""
 
@@ -245,6 +260,9 @@ class RunConfig(Section):
         "", "name of the run's folder; made from data and target if empty", identity=False, flag="--name"
     )
     out: str = setting("runs", "where runs are kept", identity=False, flag="--out")
+    log: tuple[str, ...] = setting(
+        (), "where else records go", choices=("tensorboard", "wandb", "mlflow"), identity=False, flag="--log"
+    )
     seed: int = setting(0, "seed of all random decisions", low=0, flag="--seed")
     data: DataConfig = DataConfig()
     views: ViewsConfig = ViewsConfig()
@@ -256,6 +274,7 @@ class RunConfig(Section):
     server: ServerConfig = ServerConfig()
     federation: FederationConfig = FederationConfig()
     partition: PartitionConfig = PartitionConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     probe: ProbeConfig = ProbeConfig()
     engine: EngineConfig = EngineConfig()
 
@@ -274,6 +293,17 @@ class RunConfig(Section):
             raise ConfigError(f"ssl.predictor = 'travel': {method} has none; those that do: {', '.join(PREDICTING)}")
         if method == "supervised" and self.federation.moon:
             raise ConfigError("federation.moon contrasts projections; ssl.method = 'supervised' has none, but classes")
+        bounded = self.server.rule in BOUNDED and (self.server.unit == "model" or not self.agreement_share)
+        if self.privacy.clip and not bounded:
+            raise ConfigError(
+                f"server.rule = {self.server.rule!r}, server.unit = {self.server.unit!r} with privacy.clip: how far "
+                "one client moves the model has no known bound; allowed: fedavg, and agreement with unit = model"
+            )
+
+    @property
+    def agreement_share(self) -> float:
+        """The share of the clients' weights that depends on their pictures."""
+        return self.server.gamma if self.server.rule == "agreement" and self.server.iterations else 0.0
 
     @property
     def hash(self) -> str:
@@ -290,39 +320,15 @@ class RunConfig(Section):
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested plain data `base` with the values of `over` on top."""
-    merged = dict(base)
-    for name, value in over.items():
-        below = merged.get(name)
-        merged[name] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return merged
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The nested data of a TOML file.
+    """Nested plain data `base` with the values of `over` on top.
 
     Raises:
-        ConfigError: the file can't be read or is not TOML.
+        ConfigError: a name is a section in one and a value in the other.
     """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"config {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config {path} is not TOML: {error}") from error
-
-
-def to_toml(config: RunConfig) -> str:
-    """A TOML file that gives `config` again; settings without a value are left out, as TOML has no null."""
-    data = config.to_dict()
-    lines = [f"{name} = {_toml(value)}" for name, value in data.items() if not isinstance(value, dict)]
-    for section, values in data.items():
-        if isinstance(values, dict):
-            lines += ["", f"[{section}]"]
-            lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it: as JSON does, but characters beyond the basic plane stand for themselves."""
-    return json.dumps(value, ensure_ascii=False)
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name, value)
+        if isinstance(below, Mapping) != isinstance(value, Mapping):  # one of the two would be lost unseen
+            raise ConfigError(f"{name} is given as {below!r} and as {value!r}: write it as --dry-run prints it")
+        merged[name] = merge(below, value) if isinstance(value, Mapping) else value
+    return merged

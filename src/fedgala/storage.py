@@ -78,6 +78,12 @@ def locked(path: Path, busy: str) -> Iterator[None]:
         yield
 
 
+def write_private(path: Path, content: bytes) -> None:
+    """Write what nobody else may read: mode 0600 before a byte is in it; an existing file is not overwritten."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file, whole or not at all."""
 

@@ -35,6 +35,8 @@ def round_line(record: "Record", rounds: int) -> str:
     parts = [f"round {record['round']}/{rounds}", f"loss {record['loss']:.3f}"]
     if "conflict" in record:
         parts.append(f"in conflict {record['conflict']:.0%}")
+    if "privacy" in record:
+        parts.append(f"epsilon {record['privacy']['epsilon']:.3g}")
     if record.get("rejected"):
         parts.append(f"rejected {', '.join(record['rejected'])}")
     return "  ".join([*parts, f"{record['seconds']:.1f} s"])
@@ -77,7 +79,7 @@ class Plain(Observer):
     def begin(self, config: RunConfig, folder: Path, steps: Mapping[str, int]) -> None:
         """What is about to happen."""
         self.rounds, self.steps = config.federation.rounds, sum(steps.values())
-        clients = ", ".join(f"{name} ({count} steps)" for name, count in steps.items())
+        clients = ", ".join(f"{name} ({counted(count, 'step')})" for name, count in steps.items())
         if len(steps) > NAMED:
             clients = f"{len(steps)} clients with {min(steps.values())} to {max(steps.values())} steps each"
         self.line(f"{folder}: {counted(self.rounds, 'round')}, each of {clients}")
