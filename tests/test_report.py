@@ -243,24 +243,26 @@ def test_page_of_a_folder_lays_runs_side_by_side(trained: Run, tmp_path: Path) -
     assert "3 of 3" in text
 
 
-def test_a_study_names_its_runs(trained: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = tmp_path / "runs"
-    shutil.copytree(trained.folder, runs / trained.folder.name)
-    for path in (runs / trained.folder.name).iterdir():
-        if path.name != "records.jsonl":  # records are enough
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+def test_page_of_a_study_has_its_tables_from_records_alone(
+    trained: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "runs" / trained.folder.name
+    place.mkdir(parents=True)
+    shutil.copy(trained.records.path, place)
+    begun = {"label": "FedGaLA", "at": {}, "target": "sketch", "seed": 0, "rounds": 2, "run": place.name}
+    listed = [begun, {**begun, "label": "not begun", "run": "nowhere"}]
     study = tmp_path / "table4-shapes"
     study.mkdir()
-    begun = {"label": "FedGaLA", "target": "sketch", "seed": 0, "rounds": 2, "run": trained.folder.name}
-    listed = [begun, {**begun, "label": "other", "run": "not-begun"}]
-    (study / "study.json").write_text(json.dumps({"study": "table4", "runs": listed}))
-    (study / "table.txt").write_text("accuracy <here>")
+    about = {"study": "table4", "data": {"name": "shapes", "path": "shapes", "domains": ["sketch"]}, "runs": listed}
+    (study / "study.json").write_text(json.dumps(about))
     assert command(["report", str(study)]) == 0
     text = (study / "report.html").read_text()
-    assert "FedGaLA" in text and "accuracy &lt;here&gt;" in text and "1 of 1" in text
+    assert "<h2>table4</h2>" in text and "1 of 1" in text
+    last = trained.records.read("evaluation")[-1]["probe"]["encoder"]["0.1"]
+    assert text.count(f"{100 * sum(last) / len(last):.1f}") >= 3  # in the study's table, in ours, and in the list
     (study / "study.json").write_text('{"runs": [{}]}')
     assert command(["report", str(study)]) == 2
-    assert "study.json is not the list of a study's runs (KeyError('label'))" in capsys.readouterr().err
+    assert "holds no study" in capsys.readouterr().err
 
 
 def test_without_plotly_one_line_says_what_to_install(

@@ -8,9 +8,10 @@ from plotly.graph_objects import Figure
 
 from fedgala.records import Record
 from fedgala.report.figures import Line, curves
-from fedgala.report.members import Member
-from fedgala.report.page import Card, Part, escape, table, write_page
+from fedgala.report.page import Card, Part, table, write_page
 from fedgala.report.tables import cell
+from fedgala.studies.carry import show
+from fedgala.studies.outcome import MANIFEST, Entry, read_study
 
 WIDE = 12  # curves beyond which a figure has the width of the page
 LINES = 30  # curves in a figure beyond which only means over seeds are drawn
@@ -31,9 +32,9 @@ READINGS: dict[str, tuple[str, str, str, Read]] = {
 """What runs are compared in: the records of one kind, the axis, the digits, and the number in a record."""
 
 
-def write_study_page(members: Sequence[Member], folder: Path, path: Path) -> None:
+def write_study_page(members: Sequence[Entry], folder: Path, path: Path) -> None:
     """Write the page of the runs in `folder`."""
-    finished = sum(member.finished for member in members)
+    finished = sum(_finished(member) for member in members)
     targets, seeds = {m.target for m in members}, {m.seed for m in members}
     tiles = {
         "runs finished": f"{finished} of {len(members)}",
@@ -44,16 +45,28 @@ def write_study_page(members: Sequence[Member], folder: Path, path: Path) -> Non
     write_page(path, folder.resolve().name, "Runs side by side, from their records.", tiles, parts)
 
 
+def _finished(member: Entry) -> bool:
+    return any(record["round"] == member.rounds for record in member.of("round"))
+
+
 def _tables(folder: Path) -> list[Part]:
-    """The study's own tables, as it wrote them."""
-    file = folder / "table.txt"
-    if not file.exists():
+    """What a study shows, as far as its runs go."""
+    if not (folder / MANIFEST).exists():
         return []
-    text = f'<div class="scroll"><pre>{escape(file.read_text(encoding="utf-8"))}</pre></div>'
-    return [Part("Study", "The study's own table.", [Card("Table", text, wide=True)])]
+    outcome = read_study(folder)
+    cards = [
+        Card(
+            f"Table {number}",
+            table(each.header, each.rows, numbers=range(1, len(each.header))),
+            " ".join([each.caption, *each.notes]),
+            wide=True,
+        )
+        for number, each in enumerate(show(outcome).tables, 1)
+    ]
+    return [Part(outcome.study, f"What the study shows on {outcome.data}, the paper beside it where it says.", cards)]
 
 
-def _accuracies(members: Sequence[Member]) -> Part:
+def _accuracies(members: Sequence[Entry]) -> Part:
     """A row for each method, a column for each unseen domain: mean and spread over seeds, and the number of runs."""
     ratio = next((r for m in members for e in m.of("evaluation") for r in e.get("probe", {}).get("encoder", ())), None)
     if ratio is None:
@@ -76,7 +89,7 @@ def _accuracies(members: Sequence[Member]) -> Part:
     )
 
 
-def _last(member: Member, ratio: str) -> list[float]:
+def _last(member: Entry, ratio: str) -> list[float]:
     """The accuracy after the last round, if there is one yet."""
     return [
         fmean(record["probe"]["encoder"][ratio])
@@ -85,7 +98,7 @@ def _last(member: Member, ratio: str) -> list[float]:
     ]
 
 
-def _overlay(members: Sequence[Member]) -> Part:
+def _overlay(members: Sequence[Entry]) -> Part:
     cards = []
     for title, (kind, label, digits, read) in READINGS.items():
         figure = _together(members, kind, label, digits, read)
@@ -97,9 +110,9 @@ def _overlay(members: Sequence[Member]) -> Part:
     return Part("Curves", text, cards)
 
 
-def _together(members: Sequence[Member], kind: str, label: str, digits: str, read: Read) -> Figure | None:
+def _together(members: Sequence[Entry], kind: str, label: str, digits: str, read: Read) -> Figure | None:
     """A curve for each run, or for all seeds of a method and domain where runs are many; colours are methods."""
-    groups: dict[str, list[Member]] = {}
+    groups: dict[str, list[Entry]] = {}
     for member in members:
         groups.setdefault(_name(member, members), []).append(member)
     methods = list(dict.fromkeys(member.label for member in members))
@@ -117,19 +130,19 @@ def _together(members: Sequence[Member], kind: str, label: str, digits: str, rea
     return curves(lines, label, digits=digits) if lines else None
 
 
-def _name(member: Member, members: Sequence[Member]) -> str:
+def _name(member: Entry, members: Sequence[Entry]) -> str:
     """What tells a curve from the others: method, domain and seed, as far as they differ."""
-    parts: list[Callable[[Member], str]] = [lambda it: it.label, lambda it: it.target, lambda it: f"seed {it.seed}"]
+    parts: list[Callable[[Entry], str]] = [lambda it: it.label, lambda it: it.target, lambda it: f"seed {it.seed}"]
     known = parts if len(members) <= LINES else parts[:2]
     telling = [part(member) for part in known if len({part(it) for it in members}) > 1]
     return ", ".join(telling) or member.label
 
 
-def _runs(members: Sequence[Member]) -> Part:
+def _runs(members: Sequence[Entry]) -> Part:
     rows = []
     for member in members:
         rounds = member.of("round")
-        state = "finished" if member.finished else f"{len(rounds)} of {member.rounds} rounds"
+        state = "finished" if _finished(member) else f"{len(rounds)} of {member.rounds} rounds"
         accuracy = next((f"{_probe(r):.1f}" for r in reversed(member.of("evaluation")) if _probe(r) is not None), "")
         seconds = f"{sum(record['seconds'] for record in rounds):.0f}"
         rows.append([member.label, member.target, str(member.seed), state, accuracy, seconds, member.folder.name])
