@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 
 from plotly.graph_objects import Figure
 
@@ -13,8 +13,7 @@ from fedgala.report.tables import cell
 from fedgala.studies.carry import show
 from fedgala.studies.outcome import MANIFEST, Entry, read_study
 
-WIDE = 12  # curves beyond which a figure has the width of the page
-LINES = 30  # curves in a figure beyond which only means over seeds are drawn
+LINES = 12  # runs beyond which curves are means over seeds, as wide as the page
 
 
 def _probe(record: Record) -> float | None:
@@ -41,7 +40,7 @@ def write_study_page(members: Sequence[Entry], folder: Path, path: Path) -> None
         "unseen domains": str(len(targets)),
         "seeds": str(len(seeds)),
     }
-    parts = [*_tables(folder), _accuracies(members), _overlay(members), _runs(members)]
+    parts = [*(_tables(folder) or [_accuracies(members)]), _overlay(members), _runs(members)]
     write_page(path, folder.resolve().name, "Runs side by side, from their records.", tiles, parts)
 
 
@@ -103,31 +102,40 @@ def _overlay(members: Sequence[Entry]) -> Part:
     for title, (kind, label, digits, read) in READINGS.items():
         figure = _together(members, kind, label, digits, read)
         if figure is not None:
-            cards.append(Card(title, figure, "", wide=len(members) > WIDE))
+            cards.append(Card(title, figure, "", wide=len(members) > LINES))
     text = "A line for each run; a click on the legend hides one, a double click shows it alone."
     if len(members) > LINES:
-        text = "A line for each method and unseen domain, the mean over its seeds; a click on the legend hides one."
+        text = "Mean and standard deviation over seeds; a click on the legend hides a line, a double click isolates it."
     return Part("Curves", text, cards)
 
 
 def _together(members: Sequence[Entry], kind: str, label: str, digits: str, read: Read) -> Figure | None:
-    """A curve for each run, or for all seeds of a method and domain where runs are many; colours are methods."""
+    """A curve for each run, or for all seeds of a method and domain where runs are many; a colour for each method."""
     groups: dict[str, list[Entry]] = {}
     for member in members:
         groups.setdefault(_name(member, members), []).append(member)
     methods = list(dict.fromkeys(member.label for member in members))
+    targets = list(dict.fromkeys(member.target for member in members))
     lines = []
     for name, group in groups.items():
-        points: dict[int, list[float]] = {}
-        for record in (record for member in group for record in member.of(kind)):
-            value = read(record)
-            if value is not None:
-                points.setdefault(record["round"], []).append(value)
+        points = _points(group, kind, read)
         means = [fmean(values) for values in points.values()]
+        spread = [stdev(values) if len(values) > 1 else 0.0 for values in points.values()] if len(group) > 1 else None
+        color, style = methods.index(group[0].label), targets.index(group[0].target)
+        place = (color, style) if len(methods) > 1 else (None, None)
         if means:
-            color = methods.index(group[0].label) if len(methods) > 1 else None
-            lines.append(Line(name, list(points), means, color=color))
+            lines.append(Line(name, list(points), means, spread, *place))
     return curves(lines, label, digits=digits) if lines else None
+
+
+def _points(group: Sequence[Entry], kind: str, read: Read) -> dict[int, list[float]]:
+    """By round, what was read off each run that has got there."""
+    points: dict[int, list[float]] = {}
+    for record in (record for member in group for record in member.of(kind)):
+        value = read(record)
+        if value is not None:
+            points.setdefault(record["round"], []).append(value)
+    return dict(sorted(points.items()))
 
 
 def _name(member: Entry, members: Sequence[Entry]) -> str:
