@@ -1,12 +1,13 @@
-"""What a round costs across machines: seconds and bytes by model size, cold clients beside warm sites, reference sent.
+"""What a round costs across machines: seconds and bytes by model size; cold clients, warm sites, reference sent, bf16.
 
-    python benchmarks/deploy.py                  3, 45 and 87 MB, a server and two sites on this machine, over TLS
-    python benchmarks/deploy.py --models small
+    python benchmarks/deploy.py                          all models; a server and two sites on this machine, over TLS
+    python benchmarks/deploy.py --json FILE --page PAGE  keep the numbers, and show them on a page
+    python benchmarks/deploy.py --json FILE --page PAGE --read           measure nothing, show those that were kept
 
 A round is one step of four views, so that what is measured is the way there and back: starting a client, torch, the
 model, sending and checking arrays. Seconds are from question to answer, the median over sites and rounds from the
-second on. The reference is sent in the first round after the server's process was stopped, when nothing is known of
-what sites hold.
+second on; Flower asks for answers every few seconds, so less than that is not seen. The reference is sent in the first
+round after the server's process was stopped, when nothing is known of what sites hold.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +51,14 @@ MODELS: dict[str, dict[str, Any]] = {
     "paper": {"encoder": "resnet18"},
 }
 SITES = ("cartoon", "photo")
-ROUNDS = 6
+ROUNDS = 5
 STOPPED = 3  # rounds after which the server's process is stopped once
+BEGIN, END = "<!-- cost: computed -->", "<!-- cost: end -->"
+HEAD = ("model", "", "MB to a site", "MB back", "seconds", "least to most", "ratio to warm")
 
 
-def measure(model: str, worker: bool, place: Path, pictures: Path) -> list[Record]:
-    """The records of a run of `ROUNDS` rounds in a fresh deployment."""
+def measure(model: str, worker: bool, transport: str, place: Path, pictures: Path) -> list[Record]:
+    """The records of a run of `ROUNDS` rounds in a fresh deployment; one with workers is stopped on the way."""
     server = create(place, SITES, "127.0.0.1", free_port(), secure=True, insist=False)
     control = Control(server, environment(server.folder / "flwr"))
     config = RunConfig.from_dict(
@@ -77,9 +81,9 @@ def measure(model: str, worker: bool, place: Path, pictures: Path) -> list[Recor
             held.callback(stop, start(command, site.folder / "flwr", site.folder / "log"))
             held.callback(stop_worker, site)
         run = Run(config, replace(config, out=str(server.folder / config.out)).folder)
-        stopper = threading.Thread(target=stop_after, args=(control, run))
+        stopper = threading.Thread(target=stop_after if worker else int, args=(control, run) if worker else ())
         stopper.start()
-        settings = DeployConfig(min_sites=len(SITES), deadline=300)
+        settings = DeployConfig(min_sites=len(SITES), deadline=300, transport=transport)
         try:
             operate(server, config, settings, False, lambda line: None)
         except FedgalaError:  # it was stopped, and goes on
@@ -96,49 +100,88 @@ def stop_after(control: Control, run: Run) -> None:
     control.stop(number)
 
 
-def seconds(records: Sequence[Record]) -> list[float]:
-    """Of all sites and rounds, from question to answer."""
-    return [value for record in records for value in record["site_seconds"].values()]
+def found_in(model: str, cold: list[Record], warm: list[Record], half: list[Record]) -> list[Record]:
+    """What is kept: for each way of running a round, bytes and all seconds."""
+    first = sum(warm[0]["sent"].values())
+    whole = [record for record in warm[1:] if sum(record["sent"].values()) > 1.5 * first]
+    ways = {
+        "cold client": cold[1:],
+        "warm site": [record for record in warm[1:] if record not in whole],
+        "warm, reference sent": whole,
+        "warm, bfloat16": [r for r in half[1:] if sum(r["sent"].values()) == sum(half[0]["sent"].values())],
+    }
+    return [
+        {
+            "model": model,
+            "way": way,
+            **{key: max(max(record[key].values()) for record in records) for key in ("sent", "received")},
+            "seconds": [value for record in records for value in record["site_seconds"].values()],
+        }
+        for way, records in ways.items()
+    ]
 
 
-def rows_of(model: str, found: dict[bool, list[Record]]) -> list[list[str]]:
-    """Three rows: cold, warm, warm with the reference."""
+def rows_of(found: Sequence[Record]) -> list[list[str]]:
+    """A row for each way of running a round, with its ratio to a warm site of the same model."""
+    base = {it["model"]: statistics.median(it["seconds"]) for it in found if it["way"] == "warm site"}
+    return [
+        [
+            it["model"],
+            it["way"],
+            *(f"{it[key] / 1e6:.1f}" for key in ("sent", "received")),
+            f"{(middle := statistics.median(it['seconds'])):.1f}",
+            f"{min(it['seconds']):.1f} to {max(it['seconds']):.1f}",
+            f"{middle / base[it['model']]:.2f}",
+        ]
+        for it in found
+    ]
 
-    def plain(records: list[Record]) -> list[Record]:
-        least = min(sum(record["sent"].values()) for record in records)
-        return [record for record in records[1:] if sum(record["sent"].values()) == least]
 
-    warm = found[True]
-    heavy = [record for record in warm[1:] if sum(record["sent"].values()) > 1.5 * sum(warm[0]["sent"].values())]
-    kinds = {"cold client": plain(found[False]), "warm site": plain(warm), "warm, reference sent": heavy}
-    base = statistics.median(seconds(kinds["warm site"]))
-    rows = []
-    for kind, records in kinds.items():
-        values = seconds(records)
-        sent, received = (sum(records[0][key].values()) / len(SITES) / 1e6 for key in ("sent", "received"))
-        middle = statistics.median(values)
-        spread = f"{min(values):.1f} to {max(values):.1f}"
-        rows.append([model, kind, f"{sent:.1f}", f"{received:.1f}", f"{middle:.1f}", spread, f"{middle / base:.2f}"])
-    return rows
+def page_table(kept: Record) -> str:
+    """The table as the page on deployment shows it."""
+    machine = kept["machine"]
+    lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD), *rows_of(kept["found"]))]
+    return "\n".join([*lines, "", f"*{len(SITES)} sites and the server on one machine: {machine}.*"])
+
+
+def put_into(page: Path, text: str) -> None:
+    """Replace what is between the marks of `page`."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def measure_all(models: Sequence[str]) -> Record:
+    """Everything, and the machine that it was measured on."""
+    found: list[Record] = []
+    with tempfile.TemporaryDirectory() as root:
+        pictures, _ = write_pictures(Path(root, "pictures"))
+        for model in models:
+            cold, warm, half = (
+                measure(model, worker, transport, Path(root, f"{model}-{worker}-{transport}"), pictures)
+                for worker, transport in ((False, "float32"), (True, "float32"), (True, "bfloat16"))
+            )
+            found += found_in(model, cold, warm, half)
+            print(f"{model}: measured", flush=True)
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "flwr"))
+    return {"machine": f"{platform.machine()}, {os.cpu_count()} cores, no GPU, {versions}", "found": found}
 
 
 def main() -> None:
-    """Measure, print, and save if asked."""
+    """Measure, print, keep and show if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--json", type=Path, help="also save the numbers here")
+    parser.add_argument("--json", type=Path, help="keep the numbers here")
+    parser.add_argument("--page", type=Path, help="a page to put the table into")
+    parser.add_argument("--read", action="store_true", help="measure nothing: take what --json holds")
     arguments = parser.parse_args()
-    rows: list[list[str]] = []
-    with tempfile.TemporaryDirectory() as root:
-        pictures, _ = write_pictures(Path(root, "pictures"))
-        for model in arguments.models:
-            found = {w: measure(model, w, Path(root, f"{model}-{w}"), pictures) for w in (False, True)}
-            rows += rows_of(model, found)
-            print(f"{model}: measured", flush=True)
-    head = ["model", "", "MB to a site", "MB back", "seconds", "spread", "ratio to warm"]
-    print(f"{platform.machine()}, {os.cpu_count()} cores, {len(SITES)} sites on this machine\n{table(head, rows)}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"head": head, "rows": rows}, indent=1) + "\n")
+    kept = json.loads(arguments.json.read_text()) if arguments.read else measure_all(arguments.models)
+    print(f"{kept['machine']}\n{table(HEAD, rows_of(kept['found']))}")
+    if arguments.json and not arguments.read:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(json.dumps(kept, indent=1) + "\n")
+    if arguments.page:
+        put_into(arguments.page, page_table(kept))
 
 
 if __name__ == "__main__":

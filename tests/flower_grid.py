@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Error, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
@@ -30,7 +31,8 @@ class Node:
 class InProcessGrid(Grid):
     """Answers are there as soon as a message was pushed, in the reverse order of the nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, client: ClientApp = app) -> None:
+        self.client = client
         self.nodes: dict[int, Node] = {}
         self.replies: dict[str, Message] = {}
         self.count = 0
@@ -84,7 +86,7 @@ class InProcessGrid(Grid):
 
     def _answer(self, node: Node, message: Message) -> Message | None:
         try:
-            reply: Message | None = app(message, node.context)
+            reply: Message | None = self.client(message, node.context)
         except Exception as error:  # what Flower makes of a client that raises
             reply = Message(Error(2, f"{type(error).__name__}: {error}"), reply_to=message)
         if reply is not None and node.changes and message.metadata.message_type == MessageType.TRAIN:

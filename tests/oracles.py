@@ -4,8 +4,10 @@ Slow and plain on purpose; the tests compare with them.
 """
 
 import colorsys
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -403,6 +405,25 @@ def sigmoid_coefficients(count: int) -> list[float]:
     return coefficients[::2]
 
 
+# Studies
+
+
+def sign_flip_test(steps: Sequence[int]) -> Fraction:
+    """The share of all sign patterns whose sum is at least as far from 0, one pattern after the other."""
+    patterns = list(itertools.product((1, -1), repeat=len(steps)))
+    observed = abs(sum(steps))
+    extreme = sum(abs(sum(s * step for s, step in zip(signs, steps, strict=True))) >= observed for signs in patterns)
+    return Fraction(extreme, len(patterns))
+
+
+def information_from_samples(one: Tensor, other: Tensor) -> float:
+    """1/2 log(|S_i| |S_j| / |S|) with sample covariances."""
+    joint = np.cov(np.concatenate([one.double().numpy(), other.double().numpy()], axis=1).T)
+    size = one.shape[1]
+    parts = [np.linalg.det(joint[:size, :size]), np.linalg.det(joint[size:, size:])]
+    return 0.5 * math.log(parts[0] * parts[1] / np.linalg.det(joint))
+
+
 # Self-supervised methods and federated rules ---------------------------------------------------------------------
 
 
@@ -495,3 +516,35 @@ def feddgga(before: Sequence[float], gaps: Sequence[float], pace: float) -> list
     largest = max(abs(gap) for gap in gaps)
     moved = [min(max(a + pace * gap / largest, 0.0), 1.0) for a, gap in zip(before, gaps, strict=True)]
     return [value / sum(moved) for value in moved]
+
+
+# Differential privacy
+
+
+def clip_all(update: Tensor, bound: float) -> list[float]:
+    """A vector brought back to length `bound`, number by number."""
+    length = math.sqrt(sum(float(x) ** 2 for x in update))
+    return [float(x) * min(1.0, bound / length) if length else 0.0 for x in update]
+
+
+def gaussian_delta(noise: float, releases: int, epsilon: float, steps: int = 40001) -> float:
+    """Integral of max(0, p - exp(epsilon) q) over the outputs of `releases` Gaussian mechanisms of unit sensitivity.
+
+    By rotation the outputs of n mechanisms differ along one direction only, by sqrt(n); the rest cancels.
+    """
+    apart = math.sqrt(releases)
+    reach = 12 * noise + apart
+    width = 2 * reach / (steps - 1)
+    total = 0.0
+    for step in range(steps):
+        x = -reach + step * width
+        p = math.exp(-((x - apart) ** 2) / (2 * noise**2))
+        q = math.exp(-(x**2) / (2 * noise**2))
+        total += max(0.0, p - math.exp(epsilon) * q) * width
+    return total / (noise * math.sqrt(2 * math.pi))
+
+
+def renyi_epsilon(noise: float, releases: int, delta: float) -> float:
+    """The moments accountant's bound (Mironov 2017): never below the exact value."""
+    orders = [1 + step / 20 for step in range(1, 4000)]
+    return min(releases * a / (2 * noise**2) + math.log(1 / delta) / (a - 1) for a in orders)

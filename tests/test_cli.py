@@ -29,6 +29,7 @@ def trained(tiny: Make) -> Run:
 
 
 COMMANDS = ["", "train", "probe", "embed", "report", "demo", "data", "data check", "data show", "data pack"]
+COMMANDS += ["study", "study run", "study table", "study page"]
 
 
 @pytest.mark.parametrize("command", [command.split() for command in COMMANDS])
@@ -53,6 +54,15 @@ def test_help_of_train_shows_settings_with_their_defaults() -> None:
         (["trian"], "No such command"),
         (["train", "--rouns", "3"], "--rouns"),
         (["train", "--rounds", "many"], "federation.rounds = 'many': expected a whole number"),
+        (["study", "run", "tabel4", "--data", "shapes"], "there is no study 'tabel4': did you mean table4?"),
+        (["study", "run", "table4"], "--data is missing"),
+        (["study", "run", "table4", "--data", "shapes", "--seed", "3"], "use --seeds COUNT"),
+        (["study", "run", "table4", "--data", "shapes", "--targets", "scetch"], "did you mean sketch?"),
+        (["study", "run", "table4", "--data", "shapes", "--preset", "papr"], "--preset papr: did you mean paper?"),
+        (["study", "run", "table4", "--data", "shapes", "--budget", "soon"], "expected a time such as"),
+        (["study", "table", "table4", "--out", "/no/such"], "/no/such holds no study table4"),
+        (["study", "table", "table4", "--format", "html"], "--format html: allowed: csv, latex, markdown, text"),
+        (["study", "page", "/no/such.md"], "/no/such.md"),
         (["train", "--rounds", "0"], "federation.rounds = 0: must be at least 1"),
         (["train", "--preset", "papr"], "--preset papr: did you mean paper?"),
         (["train", "--local.sign", "up"], "local.sign = 'up': allowed: descent, printed"),

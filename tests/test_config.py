@@ -84,7 +84,8 @@ def test_the_hash_is_of_what_makes_results() -> None:
             value: Any = item.default * 0.5 + 0.01
             for name in reversed(path):
                 value = {name: value}
-            seen.add(RunConfig.from_dict(merge({"local": {"rule": "discard"}}, value)).hash)
+            other = {"local": {"rule": "discard"}, "server": {"rule": "fedavg"}, "privacy": {"clip": 1.0}}
+            seen.add(RunConfig.from_dict(merge(other, value)).hash)
     assert len(seen) > 15
 
 

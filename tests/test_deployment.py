@@ -1,6 +1,9 @@
 """A deployment's folder: what is in which part, who may read it, and that the keys do what they are for."""
 
+import datetime
 import json
+import re
+import shutil
 import socket
 import ssl
 import stat
@@ -18,9 +21,10 @@ from flwr.common.config import flatten_dict
 
 from fedgala.cli.app import run as command
 from fedgala.config import RunConfig
+from fedgala.engines.flower import keys
 from fedgala.engines.flower.deployment import Server, app_project, create, is_loopback, read_server, read_site
 from fedgala.engines.flower.operate import Tail, told
-from fedgala.engines.flower.processes import superlink_command, supernode_command
+from fedgala.engines.flower.processes import free_port, superlink_command, supernode_command
 from fedgala.engines.flower.server import configurations
 from fedgala.errors import ConfigError
 
@@ -61,6 +65,12 @@ def test_parts_are_read_where_they_were_copied_to(server: Server, tmp_path: Path
     assert json.dumps('/pictures of "south"') in (tmp_path / "there" / "node.toml").read_text()
 
 
+def test_a_deployment_made_here_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = create(Path("d"), ["north"], "127.0.0.1", 8443, secure=True, insist=False)
+    assert made == read_server(Path("d")) and made.folder == tmp_path / "d" / "server"
+
+
 def handshake(authority: Path, certificate: tuple[Path, Path], name: str) -> str:
     """What a client that trusts `authority` makes of a server with this certificate when it calls it `name`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -76,7 +86,9 @@ def handshake(authority: Path, certificate: tuple[Path, Path], name: str) -> str
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        with ssl.create_default_context(cafile=str(authority)).wrap_socket(other, server_hostname=name):
+        trusting = ssl.create_default_context(cafile=str(authority))
+        trusting.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
+        with trusting.wrap_socket(other, server_hostname=name):
             return "trusted"
     except ssl.SSLCertVerificationError as error:
         return error.verify_message
@@ -91,7 +103,21 @@ def test_the_certificate_is_of_the_server_alone(server: Server, tmp_path: Path) 
         assert handshake(server.folder / "ca.crt", own, name) == "trusted"
     assert "Hostname mismatch" in handshake(server.folder / "ca.crt", own, "other.example.org")
     other = create(tmp_path / "other", ["x"], "fl.example.org", 8443, secure=True, insist=False)
-    assert "signature failure" in handshake(other.folder / "ca.crt", own, "fl.example.org")
+    assert "unable to get local issuer" in handshake(other.folder / "ca.crt", own, "fl.example.org")
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_the_page_says_how_a_new_certificate_is_signed(server: Server, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    (lines,) = re.findall(r"```bash\n(cd hospitals\n.*?)```", page, re.DOTALL)
+    (tmp_path / "d").rename(tmp_path / "hospitals")
+    here = tmp_path / "hospitals" / "server"
+    before = (here / "server.pem").read_bytes()
+    done = subprocess.run(["bash", "-ec", lines], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (here / "server.pem").read_bytes() != before
+    for name in ("fl.example.org", "127.0.0.1"):
+        assert handshake(here / "ca.crt", (here / "server.pem", here / "server.key"), name) == "trusted"
 
 
 def test_keys_of_sites_are_ssh_keys_on_the_curve_that_flower_takes(server: Server, tmp_path: Path) -> None:
@@ -145,6 +171,99 @@ def test_mistakes_are_one_line(
     assert message in said and "\n" not in said
 
 
+def made(tmp_path: Path, **over: int) -> Server:
+    """A deployment on this machine, on a port that nobody uses."""
+    return create(tmp_path / "d", ["a"], "127.0.0.1", over.get("port", free_port()), secure=True, insist=False)
+
+
+def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which a command ends."""
+    assert command(["deploy", *words]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "\n" not in said
+    return said
+
+
+def test_a_port_that_is_taken_a_certificate_out_of_date_and_a_key_for_all_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = made(tmp_path, port=taken.getsockname()[1])
+        assert "can't be used: address already in use" in refused(["superlink", str(server.folder)], capsys)
+    (server.folder / "server.key").chmod(0o644)
+    assert "server.key can be read by others: chmod 600" in refused(["superlink", str(server.folder)], capsys)
+    (server.folder / "server.key").unlink()
+    assert "server.key: No such file" in refused(["superlink", str(server.folder)], capsys)
+    monkeypatch.setattr(keys, "YEARS", 0)
+    other = create(tmp_path / "old", ["a"], "127.0.0.1", free_port(), secure=True, insist=False)
+    monkeypatch.setattr(datetime, "datetime", Later)
+    assert "server.pem is valid from" in refused(["superlink", str(other.folder)], capsys)
+    (other.folder / "server.pem").write_text("no certificate")
+    assert "server.pem is not a certificate" in refused(["superlink", str(other.folder)], capsys)
+
+
+class Later(datetime.datetime):
+    """A clock that is an hour ahead."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> "Later":
+        return super().now(tz) + datetime.timedelta(hours=1)
+
+
+def test_a_site_without_pictures_or_without_its_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path)
+    site = tmp_path / "d" / "sites" / "a"
+    (tmp_path / "empty").mkdir()
+    words = ["site", str(site), "--data", str(tmp_path / "empty")]
+    assert f"--data {tmp_path / 'empty'}: there are no pictures in it" in refused(words, capsys)
+    (tmp_path / "empty" / "a.png").touch()
+    (site / "site.key").unlink()
+    assert "site.key: No such file or directory; copy the whole part" in refused(words, capsys)
+
+
+@pytest.mark.parametrize("words", [["status"], ["run", "--rounds", "1"]])
+def test_a_server_that_does_not_run(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    server = made(tmp_path)
+    said = refused([words[0], str(server.folder), *words[1:]], capsys)
+    assert f"no server answers at {server.address}; `fedgala deploy superlink {server.folder}` runs it" in said
+
+
+def test_status_names_the_sites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = create(tmp_path / "d", ["east", "north", "south"], "127.0.0.1", 8000, secure=False, insist=False)
+    times = {"online-at": "09:00", "offline-at": "10:00"}
+    nodes = [{"node-id": "7", "status": "online", **times}, {"node-id": "8", "status": "offline", **times}]
+    monkeypatch.setattr("fedgala.engines.flower.control.Control.nodes", lambda self: nodes)
+    place = server.folder / "runs" / "a-1"
+    place.mkdir(parents=True)
+    (place / "config.toml").touch()
+    first = {"kind": "round", "round": 1, "clients": {"north": {}, "south": {}}, "nodes": {"north": "7", "south": "8"}}
+    last = {"kind": "round", "round": 2, "clients": {"north": {}}, "nodes": {"north": "7"}, "seconds": 4.0}
+    last |= {"sent": {"north": 3_000_000}, "received": {"north": 2_000_000}, "site_seconds": {"north": 2.5}}
+    last |= {"failed": {"south": "no answer in 30 s"}}
+    (place / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (first, last)))
+    assert command(["deploy", "status", str(server.folder)]) == 0
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert said[0] == ["127.0.0.1:8000:", "1", "of", "3", "sites", "online"]
+    assert ["east", "never", "seen"] in said
+    assert ["north", "online", "09:00"] in said and ["south", "offline", "10:00"] in said
+    assert ["a-1:", "not", "finished,", "round", "2,", "4.0", "s", "for", "the", "last"] in said
+    assert ["north", "2", "3.0", "2.0", "2.5"] in said
+    assert ["south", "1", "0.0", "0.0", "0.0", "no", "answer", "in", "30", "s"] in said
+
+
+def test_status_before_the_first_run_knows_numbers_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = create(tmp_path / "d", ["north", "south"], "127.0.0.1", 8000, secure=False, insist=False)
+    nodes = [{"node-id": "7", "status": "online", "online-at": "09:00"}]
+    monkeypatch.setattr("fedgala.engines.flower.control.Control.nodes", lambda self: nodes)
+    assert command(["deploy", "status", str(server.folder)]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 2 sites online" in said and "node 7" in said and "north" not in said
+
+
 def test_pictures_that_are_not_there_and_going_on_with_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,6 +283,20 @@ def test_the_example_app_is_the_one_that_deployments_use() -> None:
     assert config.model.encoder == "small" and config.data.target == "sketch" and settings.sites == 3
     for role in ("server", "client"):
         assert f"from fedgala.engines.flower.{role} import app" in (app / "fedgala_app" / f"{role}_app.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        ("server/fedgala-superlink.service", "/opt/fedgala/server/server/server.toml: No such file"),
+        ("sites/north/fedgala-site-north.service", "/opt/fedgala/north/site.toml: No such file"),
+    ],
+)
+def test_units_start_what_there_is(server: Server, unit: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = server.folder.parent / unit
+    (line,) = (line for line in path.read_text().splitlines() if line.startswith("ExecStart="))
+    assert command(line.split()[1:]) == 2 and said in capsys.readouterr().err
+    assert f"systemctl enable --now {path.stem}" in path.read_text()
 
 
 def test_scripts_are_shell(server: Server) -> None:

@@ -1,7 +1,11 @@
 """The engine of many machines without the machines: same bits as on one, and what it does when something is wrong."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -78,16 +82,25 @@ def node_of(grid: InProcessGrid, name: str) -> Node:
         {"federation": {"rounds": 4, "participation": 0.5}},
         {"optimizer": {"name": "sgd", "state": "reset"}, "federation": {"norm_statistics": "local"}},
         {"local": {"rule": "discard", "sign": "printed"}, "server": {"unit": "layer"}},
+        {"privacy": {"clip": 0.5, "noise": 0.1}, "federation": {"rounds": 3, "norm_statistics": "local"}},
     ],
 )
 def test_many_machines_and_one_give_the_same_bits(grid: InProcessGrid, tiny: Make, over: dict[str, Any]) -> None:
     config = tiny(**{"federation": {"rounds": 3}} | over)
+    for name in ("there", "here"):  # privacy's noise is that of one secret
+        folder = replace(config, name=name).folder
+        folder.mkdir(parents=True)
+        (folder / "noise.key").write_text("5e" * 32)
     there = deployed(grid, replace(config, name="there"))
     here = api.train(replace(config, name="here"))
     assert same(there, here)
     assert [record["loss"] for record in rounds(there)] == [record["loss"] for record in rounds(here)]
     final = [run.records.read("evaluation")[-1]["probe"] for run in (there, here)]
     assert final[0] == final[1]
+    spent = [[record.get("privacy") for record in rounds(run)] for run in (there, here)]
+    assert spent[0] == spent[1] and ("privacy" in over) == any(spent[0])
+    told = "".join(str(message.content) for node in grid.nodes.values() for message in node.asked)
+    assert "nonce" in told and "5e5e5e" not in told and "noise.key" not in told
 
 
 TRAVELLING = [name for name, method in METHODS.items() if "nothing" not in method.travels and not method.labels]
@@ -206,7 +219,7 @@ def test_below_the_quorum_a_round_is_asked_again_and_ends_with_the_same_bits(gri
     config = tiny(federation={"rounds": 3})
     whole = api.train(replace(config, name="whole"))
     node_of(grid, "dark").changes = [lambda reply: reply, lambda reply: None]
-    run = deployed(grid, replace(config, name="there"))
+    run = deployed(grid, replace(config, name="there"), replace(QUICK, patience=5.0))
     assert same(run, whole) and [len(record["clients"]) for record in rounds(run)] == [2, 2, 2]
 
 
@@ -300,9 +313,45 @@ def test_a_simulated_node_is_the_client_of_its_number(tiny: Make, tmp_path: Path
     assert same(deployed(grid, replace(config, name="there")), api.train(replace(config, name="here")))
 
 
+def test_under_privacy_length_is_judged_by_the_clip_alone(grid: InProcessGrid, tiny: Make, tmp_path: Path) -> None:
+    config = tiny(federation={"rounds": 2}, privacy={"clip": 0.5, "noise": 0.1})
+    longer = arrays(lambda held: {n: a * np.float32(1.01) if a.ndim else a for n, a in held.items()})
+    node_of(grid, "dark").changes = [lambda reply: reply, longer]
+    run = deployed(grid, config, replace(QUICK, min_sites=1, norm_bound=1e-9))
+    assert "failed" not in rounds(run)[0]
+    assert "an update of length 0.505, more than 0.5" in rounds(run)[1]["failed"]["dark"]
+    with pytest.raises(ConfigError, match="deploy.transport = 'bfloat16' with privacy.clip: rounding would lengthen"):
+        deployed(grid, config, replace(QUICK, transport="bfloat16"))
+
+
+ORPHAN = """
+import subprocess, sys
+child = "import time; from fedgala.engines.flower.server import end_with_parent as it; it(); print(1, flush=True)"
+child += "; time.sleep(60)"
+process = subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE)
+process.stdout.readline()
+print(process.pid, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes have no parents there")
+def test_a_server_app_whose_parent_has_ended_ends_too() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=120, check=True)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            os.kill(int(done.stdout), 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.2)
+    os.kill(int(done.stdout), 9)
+    raise AssertionError("it lives on")
+
+
 def test_the_configuration_of_a_run_in_flowers_words() -> None:
     given = {"preset": "cpu", "federation.rounds": 3, "data.target": "", "views.scale": "[0.2, 1.0]", "deploy.sites": 3}
-    config, settings = configurations(given)
+    config, settings = configurations({**given, "log": '["mlflow"]'})
+    assert config.log == ("mlflow",)
     assert config.federation.rounds == 3 and config.views.scale == (0.2, 1.0) and config.model.encoder == "small"
     assert config.data.target is None and settings.sites == 3
     again = configurations({"config": json.dumps(config.to_dict()), "deploy": json.dumps(settings.to_dict())})
@@ -311,3 +360,14 @@ def test_the_configuration_of_a_run_in_flowers_words() -> None:
         configurations({"preset": "cpus"})
     with pytest.raises(ConfigError, match="unknown setting federation.round"):
         configurations({"federation.round": 3})
+
+
+@pytest.mark.filterwarnings("ignore")  # what TensorBoard says about its own dependencies
+def test_the_server_of_a_deployment_logs_to_services_too(grid: InProcessGrid, tiny: Make) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = deployed(grid, tiny(log=["tensorboard"]))
+    events = accumulator.EventAccumulator(str(run.folder / "tensorboard"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [
+        (record["round"], pytest.approx(record["loss"])) for record in rounds(run)
+    ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ModelConfig,
         OptimizerConfig,
         PartitionConfig,
+        PrivacyConfig,
         ProbeConfig,
         RunConfig,
         ServerConfig,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 _CONFIG = (
     "DataConfig EngineConfig EntryConfig FederationConfig LocalConfig ModelConfig OptimizerConfig PartitionConfig "
-    "ProbeConfig RunConfig ServerConfig SslConfig ViewsConfig"
+    "PrivacyConfig ProbeConfig RunConfig ServerConfig SslConfig ViewsConfig"
 )
 _HOMES = {
     "train": "api",
@@ -65,6 +66,7 @@ __all__ = [
     "Observer",
     "OptimizerConfig",
     "PartitionConfig",
+    "PrivacyConfig",
     "ProbeConfig",
     "Run",
     "RunConfig",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from fedgala import seeds
+from fedgala import privacy, seeds
 from fedgala.aggregation import RULES
 from fedgala.config import RunConfig
 from fedgala.data.domain import DomainData
@@ -133,6 +133,8 @@ class Trainer(Learner):
         if self.rule.compares_losses:
             facts = {**facts, "gauge": self.gauge(data)}
         sent = ClientUpdate(data.name, update, statistics, len(data), metrics, conflicts)
+        if (bound := self.config.privacy).clip:
+            sent = privacy.clipped(sent, broadcast, bound.clip, bound.statistics_clip)
         own = model.weights.clone() if self.keeps_own else model.weights[:0].clone()
         return sent, LocalState(self.moments.clone(), statistics, own, model.private.clone(), facts)
 

@@ -19,7 +19,8 @@ from fedgala.settings import Section, setting
 
 NATIVE = 4096  # longest side that any stored picture may have
 UNIT_CHOICES = ("tensor", "layer", "model")
-SSL_CHOICES = ("simclr", "moco", "byol", "simsiam", "adco", "darling", "fedx", "supervised")
+SSL_CHOICES = ["simclr", "moco", "byol", "simsiam", "adco", "darling", "fedx", "supervised"]  # see methods.add_loss
+BOUNDED = ("fedavg", "agreement")  # rules under which privacy knows how far one client moves the global model
 PREDICTING = ("byol", "simsiam", "fedx")
 
 
@@ -33,6 +34,9 @@ class DataConfig(Section):
         flag="--data",
     )
     target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")
+    sources: tuple[str, ...] | None = setting(
+        None, "the domains to train on; all but the unseen one if not said", flag="--sources"
+    )
     size: int = setting(
         128,
         f"longest side of a stored picture, pixels; 0 keeps pictures as they are, up to {NATIVE}",
@@ -200,6 +204,21 @@ class PartitionConfig(Section):
 
 
 @dataclass(frozen=True)
+class PrivacyConfig(Section):
+    """Differential privacy of whole clients: what each may contribute to a round, and the noise that hides it."""
+
+    clip: float = setting(0.0, "longest update that a client sends, L2 norm; 0: as it is, and no privacy", low=0)
+    statistics_clip: float = setting(1.0, "furthest that a client moves the norms' statistics, L2 norm", above=0)
+    noise: float = setting(0.0, "standard deviation of the noise, in units of what one client can move", low=0)
+    delta: float = setting(1e-5, "probability with which the guarantee may fail, delta", above=0, high=0.1)
+
+    def check(self) -> None:
+        """Noise hides nothing that has no bound."""
+        if self.noise and not self.clip:
+            raise ConfigError(f"privacy.noise = {self.noise:g}: needs privacy.clip, a bound on what it has to hide")
+
+
+@dataclass(frozen=True)
 class ProbeConfig(Section):
     """What is measured on the unseen domain, where there are labels; a monitor without labels always runs."""
 
@@ -242,6 +261,9 @@ class RunConfig(Section):
         "", "name of the run's folder; made from data and target if empty", identity=False, flag="--name"
     )
     out: str = setting("runs", "where runs are kept", identity=False, flag="--out")
+    log: tuple[str, ...] = setting(
+        (), "where else records go", choices=("tensorboard", "wandb", "mlflow"), identity=False, flag="--log"
+    )
     seed: int = setting(0, "seed of all random decisions", low=0, flag="--seed")
     data: DataConfig = DataConfig()
     views: ViewsConfig = ViewsConfig()
@@ -253,6 +275,7 @@ class RunConfig(Section):
     server: ServerConfig = ServerConfig()
     federation: FederationConfig = FederationConfig()
     partition: PartitionConfig = PartitionConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
     probe: ProbeConfig = ProbeConfig()
     engine: EngineConfig = EngineConfig()
 
@@ -271,6 +294,17 @@ class RunConfig(Section):
             raise ConfigError(f"ssl.predictor = 'travel': {method} has none; those that do: {', '.join(PREDICTING)}")
         if method == "supervised" and self.federation.moon:
             raise ConfigError("federation.moon contrasts projections; ssl.method = 'supervised' has none, but classes")
+        bounded = self.server.rule in BOUNDED and (self.server.unit == "model" or not self.agreement_share)
+        if self.privacy.clip and not bounded:
+            raise ConfigError(
+                f"server.rule = {self.server.rule!r}, server.unit = {self.server.unit!r} with privacy.clip: how far "
+                "one client moves the model has no known bound; allowed: fedavg, and agreement with unit = model"
+            )
+
+    @property
+    def agreement_share(self) -> float:
+        """The share of the clients' weights that depends on their pictures."""
+        return self.server.gamma if self.server.rule == "agreement" and self.server.iterations else 0.0
 
     @property
     def hash(self) -> str:

@@ -66,16 +66,24 @@ def probe_features(
     features: Features, labels: Tensor, config: ProbeConfig, classes: int, seed: int
 ) -> dict[str, dict[str, list[float]]]:
     """Accuracies, 0 to 1, of linear probes within one labelled domain: part, share of labels, splits."""
+    return {
+        name: {
+            f"{ratio:g}": probe.accuracy(probe_tables(matrix, labels, ratio, config, classes, seed, name)).tolist()
+            for ratio in config.ratios
+        }
+        for name, matrix in features.items()
+    }
+
+
+def probe_tables(
+    matrix: Tensor, labels: Tensor, ratio: float, config: ProbeConfig, classes: int, seed: int, part: str
+) -> Tensor:
+    """(S, C, C) the answers of linear probes on one part's features, a table per split; rows are the true class."""
+    cuts = [seeds.generator(seed, "split", f"{ratio:g}", s) for s in range(config.splits)]
+    starts = [seeds.generator(seed, "probe", part, f"{ratio:g}", s) for s in range(config.splits)]
+    splits = probe.make_splits(labels, ratio, cuts, stratified=config.stratified)
     recipe = probe.Recipe(config.epochs, config.learning_rate)
-    out: dict[str, dict[str, list[float]]] = {name: {} for name in features}
-    for ratio in config.ratios:
-        cuts = [seeds.generator(seed, "split", f"{ratio:g}", s) for s in range(config.splits)]
-        splits = probe.make_splits(labels, ratio, cuts, stratified=config.stratified)
-        for name, matrix in features.items():
-            starts = [seeds.generator(seed, "probe", name, f"{ratio:g}", s) for s in range(config.splits)]
-            table = probe.linear_probe(matrix, labels, splits, starts, classes, recipe)
-            out[name][f"{ratio:g}"] = probe.accuracy(table).tolist()
-    return out
+    return probe.linear_probe(matrix, labels, splits, starts, classes, recipe)
 
 
 def _transfer(

@@ -4,7 +4,9 @@ The folder of a run is named by its configuration. The same configuration finds 
 returned, what is not is finished, with the same bits as if it had never stopped (on a CPU, with the same threads).
 """
 
+import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from fedgala import checkpoint, server
+from fedgala import checkpoint, privacy, server
 from fedgala.checkpoint import Snapshot
 from fedgala.config import RunConfig, to_toml
+from fedgala.errors import CheckpointError
 from fedgala.export import load_encoder
 from fedgala.memory import peak_memory
 from fedgala.messages import Broadcast, ClientUpdate, LocalState, ServerState
@@ -22,7 +25,7 @@ from fedgala.models import ResNet
 from fedgala.observe import Observer
 from fedgala.parameters import Layouts
 from fedgala.records import Record, Records
-from fedgala.storage import locked, write_text
+from fedgala.storage import locked, write_private, write_text
 
 COSINES = 64  # clients up to which a round's record holds the cosines between them
 
@@ -48,6 +51,28 @@ class Run:
     def encoder_path(self) -> Path:
         """Where the trained encoder is; the file exists when the run is finished."""
         return self.folder / "encoder.safetensors"
+
+    @property
+    def noise_key_path(self) -> Path:
+        """Where the secret is that privacy's noise is drawn from, while the run lasts."""
+        return self.folder / "noise.key"
+
+    def noise_key(self) -> bytes:
+        """The secret that privacy's noise is drawn from: random, and kept so that a run that goes on repeats itself.
+
+        Raises:
+            CheckpointError: the file is damaged.
+        """
+        path = self.noise_key_path
+        if not path.exists():
+            write_private(path, secrets.token_hex(32).encode())
+        try:
+            key = bytes.fromhex(path.read_text())
+        except ValueError:
+            key = b""
+        if len(key) != 32:
+            raise CheckpointError(f"{path} does not hold 64 hex digits; remove it, and the run goes on with a new one")
+        return key
 
     @property
     def finished(self) -> bool:
@@ -101,6 +126,7 @@ class RoundLoop:
     _saved_round: int = field(default=0, init=False)
     _saved_at: float = field(default_factory=time.monotonic, init=False)
     _saving: float = field(default=0.0, init=False)  # seconds that the last checkpoint took
+    _took_part: Counter[str] = field(default_factory=Counter, init=False)  # rounds by client, where privacy counts them
 
     def play(self, initial: ServerState) -> ServerState:
         """All rounds that are missing; `initial` is the global model where there is no checkpoint yet.
@@ -117,6 +143,7 @@ class RoundLoop:
                     self._save(snapshot)
         finally:
             self._save(snapshot)
+        self.run.noise_key_path.unlink(missing_ok=True)  # it could take the noise away, and is not needed any more
         return snapshot.state
 
     def _start(self, initial: ServerState) -> Snapshot:
@@ -124,6 +151,8 @@ class RoundLoop:
             snapshot = checkpoint.load(self.run.checkpoint_path, self.layouts, self.metadata)
             self._saved_round = snapshot.state.round
             self.run.records.rewind(snapshot.state.round)
+            if self.run.config.privacy.noise:
+                self._took_part.update(name for record in self.run.records.read("round") for name in record["clients"])
             self.engine.states = dict(snapshot.clients)
             self.watcher.note(f"goes on after round {snapshot.state.round}")
             return snapshot
@@ -141,12 +170,36 @@ class RoundLoop:
         state, aggregate = server.server_step(
             before, updates, config.server, self.layouts.weights, self.layouts.statistics, progress
         )
+        state, spent = self._hidden(before, state, aggregate)
         record = round_record(state.round, updates, aggregate, time.monotonic() - began)
-        self._record({**record, **self.engine.notes()})
+        self._record({**record, **spent, **self.engine.notes()})
         every = config.probe.every
         if state.round == config.federation.rounds or (every and state.round % every == 0):
             self._evaluate(state)
         return Snapshot(state, dict(self.engine.states))
+
+    def _hidden(
+        self, before: ServerState, after: ServerState, aggregate: server.Aggregate
+    ) -> tuple[ServerState, Record]:
+        """The state with privacy's noise, if there is any, and what has been spent with it."""
+        config = self.run.config
+        bounds, count, known = config.privacy, len(aggregate.weights), bool(self._took_part)
+        if not bounds.noise:
+            return after, {}
+        self._took_part.update([*aggregate.weights, *aggregate.rejected])
+        scale = bounds.noise * privacy.sensitivity(count, config.agreement_share)
+        deviations = scale * bounds.clip, scale * bounds.statistics_clip
+        layouts = self.layouts.weights, self.layouts.statistics
+        state = privacy.noised(before, after, layouts, deviations, self.run.noise_key())
+        spent = privacy.epsilon_of(bounds.noise, max(self._took_part.values()), bounds.delta)
+        if not known:
+            whole = privacy.epsilon_of(bounds.noise, config.federation.rounds, bounds.delta)
+            length = deviations[0] * sum(segment.numel for segment in layouts[0].segments) ** 0.5
+            self.watcher.note(
+                f"privacy: noise of length {length:.3g} on an update of at most {bounds.clip:g} with {count} clients; "
+                f"epsilon {whole:.3g} after {config.federation.rounds} rounds, at delta {bounds.delta:g}"
+            )
+        return state, {"privacy": {"epsilon": spent, "delta": bounds.delta, "deviations": list(deviations)}}
 
     def _evaluate(self, state: ServerState) -> None:
         if self.evaluate is None:

@@ -10,7 +10,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
-    choices: tuple[str, ...] = (),
+    choices: Sequence[str] = (),
     flag: str | None = None,
     identity: bool = True,
 ) -> Any:

@@ -14,9 +14,11 @@ import typer
 
 from fedgala import __version__
 from fedgala.cli import data as data_commands
-from fedgala.cli import deploy, results
+from fedgala.cli import deploy, results, study
+from fedgala.cli.bench import bench
 from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
+from fedgala.cli.report import report
 from fedgala.config import to_toml
 from fedgala.errors import FedgalaError
 from fedgala.methods import METHODS
@@ -34,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(data_commands.app, name="data")
 app.add_typer(deploy.app, name="deploy")
+app.add_typer(study.app, name="study")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say only what went wrong or needs attention")]
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -102,9 +105,10 @@ def methods() -> None:
 
 app.command("train")(with_settings(train))
 app.command("methods")(methods)
+app.command("bench")(with_settings(bench))
 app.command("probe")(results.probe)
 app.command("embed")(results.embed)
-app.command("report")(results.report)
+app.command("report")(report)
 app.command("demo")(results.demo)
 
 

@@ -17,7 +17,12 @@ from fedgala.cli.flags import chosen, configuration, with_settings
 from fedgala.cli.progress import evaluation_line, say
 from fedgala.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="Across machines: init, superlink, site, run, status, demo.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Train across machines: pictures stay where they are.\n\n"
+    "See it work with **demo**. Then **init** makes a deployment, **superlink** runs its server, **site** each of its "
+    "sites, **run** trains, **status** looks.",
+)
 
 Folder = Annotated[Path, typer.Argument(help="the server's part of a deployment", show_default=False)]
 Insist = Annotated[bool, typer.Option("--i-know", help="allow an insecure server that others can reach")]
@@ -114,6 +119,17 @@ def run(
     print(f"encoder  {done.encoder_path}")
 
 
+def _with_deploy_settings() -> Callable[..., None]:
+    if find_spec("flwr") is None:
+        return needs_flower(with_settings(run))
+    from fedgala.engines.flower.settings import DeployConfig
+
+    return with_settings(run, DeployConfig)
+
+
+app.command("run")(_with_deploy_settings())
+
+
 @app.command()
 @needs_flower
 def status(
@@ -131,10 +147,13 @@ def status(
     if as_json:
         print(json.dumps(found))
         return
-    online = [node for node in found["nodes"] if node["status"] == "online"]
-    print(f"{found['server']}: {len(online)} of {len(found['nodes'])} nodes online\n")
+    online = sum(it["status"] == "online" for it in found["sites"])
+    print(f"{found['server']}: {online} of {len(found['registered'])} sites online\n")
+    rows = [[it["site"] or f"node {it['node']}", it["status"], it["since"]] for it in found["sites"]]
+    print(table(["site", "status", "since"], rows), "\n")
     for name, it in found["runs"].items():
-        print(f"{name}: {'finished' if it['finished'] else 'not finished'}, round {it['round']}")
+        took = f", {it['seconds']:.1f} s for the last" if it["round"] else ""
+        print(f"{name}: {'finished' if it['finished'] else 'not finished'}, round {it['round']}{took}")
         rows = [
             [site, str(last), *(f"{it.get(key, {}).get(site, 0) / 1e6:.1f}" for key in ("sent", "received")),
              f"{it.get('site_seconds', {}).get(site, 0):.1f}", it.get("failed", {}).get(site, "")]
@@ -157,14 +176,3 @@ def demo(
     print(f"encoder  {done.encoder_path}")
     print("the engine of one machine gives the same bits" if same else "the engine of one machine gives OTHER bits")
     raise typer.Exit(0 if same else 1)
-
-
-def _with_deploy_settings() -> Callable[..., None]:
-    if find_spec("flwr") is None:
-        return needs_flower(with_settings(run))
-    from fedgala.engines.flower.settings import DeployConfig
-
-    return with_settings(run, DeployConfig)
-
-
-app.command("run")(_with_deploy_settings())

@@ -35,6 +35,8 @@ def round_line(record: "Record", rounds: int) -> str:
     parts = [f"round {record['round']}/{rounds}", f"loss {record['loss']:.3f}"]
     if "conflict" in record:
         parts.append(f"in conflict {record['conflict']:.0%}")
+    if "privacy" in record:
+        parts.append(f"epsilon {record['privacy']['epsilon']:.3g}")
     if record.get("rejected"):
         parts.append(f"rejected {', '.join(record['rejected'])}")
     return "  ".join([*parts, f"{record['seconds']:.1f} s"])

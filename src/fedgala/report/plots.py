@@ -157,16 +157,21 @@ def views_figure(figure: "Figure", config: RunConfig, domains: Sequence[DomainDa
     """For each domain a row of pictures, and under it the two views that training might see of each."""
     figure.set_size_inches(1.1 * PICTURES + 1, 3.5 * len(domains) + 0.3)
     grid = figure.subplots(3 * len(domains), PICTURES, squeeze=False)
-    views = augment.Views(**config.views.to_dict())
     for row, domain in enumerate(domains):
-        chance = seeds.generator(config.seed, "pictures", domain.name)
-        some = domain.take(torch.randperm(len(domain), generator=chance)[:PICTURES]).to(torch.device("cpu"))
-        draws = augment.draw(some.sizes.repeat(2, 1), views, chance)
-        both = augment.apply(some.pictures(), draws, views.crop)
+        some, first, second = sample_views(config, domain)
         _row(grid[3 * row], [_picture(some, i) for i in range(len(some))], domain.name)
-        _row(grid[3 * row + 1], list(both[: len(some)]), "a view")
-        _row(grid[3 * row + 2], list(both[len(some) :]), "another view")
+        _row(grid[3 * row + 1], list(first), "a view")
+        _row(grid[3 * row + 2], list(second), "another view")
     return figure
+
+
+def sample_views(config: RunConfig, domain: DomainData) -> tuple[DomainData, Tensor, Tensor]:
+    """Some pictures of a domain, and two views of each as training draws them: (n, 3, crop, crop) in [0, 1]."""
+    views = augment.Views(**config.views.to_dict())
+    chance = seeds.generator(config.seed, "pictures", domain.name)
+    some = domain.take(torch.randperm(len(domain), generator=chance)[:PICTURES]).to(torch.device("cpu"))
+    both = augment.apply(some.pictures(), augment.draw(some.sizes.repeat(2, 1), views, chance), views.crop)
+    return some, both[: len(some)], both[len(some) :]
 
 
 def _picture(data: DomainData, index: int) -> Tensor:

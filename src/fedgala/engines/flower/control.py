@@ -67,6 +67,9 @@ class Control:
             found = {}
         if done.returncode or not found.get("success", True):
             text = str(found.get("error-message") or done.stderr or done.stdout).strip()
+            if "unavailable" in text:
+                how = f"`fedgala deploy superlink {self.server.folder}` runs it"
+                raise FedgalaError(f"no server answers at {self.server.address}; {how}")
             raise FedgalaError(f"flwr {words[0]}: {text.splitlines()[-1] if text else 'failed without a word'}")
         return dict(found)
 

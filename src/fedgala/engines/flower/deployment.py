@@ -62,6 +62,7 @@ def create(root: Path, sites: Sequence[str], host: str, port: int, secure: bool,
             f"--insecure with --host {host}: anyone on the network could read and change everything, and run code; "
             "leave --insecure away, use --host 127.0.0.1, or say --i-know"
         )
+    root = root.resolve()  # Flower takes no relative paths
     server = Server(root / "server", host, port, tuple(sites), secure)
     (server.folder / "keys").mkdir(parents=True)
     for name in sites:
@@ -164,16 +165,19 @@ def _write_server(server: Server) -> None:
     told = {"host": server.host, "port": server.port, "sites": list(server.sites), "secure": server.secure}
     (server.folder / SERVER_FILE).write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in told.items()))
     _script(server.folder / "superlink.sh", "superlink", "the server")
-    (server.folder / "fedgala-superlink.service").write_text(UNIT.format(what="server", command="superlink"))
+    _unit(server.folder, "fedgala-superlink", "server", "superlink /opt/fedgala/server")
 
 
 def _write_site(site: SiteFolder) -> None:
     told = {"name": site.name, "superlink": site.superlink, "secure": site.secure}
     (site.folder / SITE_FILE).write_text("".join(f"{k} = {json.dumps(v)}\n" for k, v in told.items()))
     _script(site.folder / "site.sh", "site", f"the site {site.name}")
-    (site.folder / f"fedgala-site-{site.name}.service").write_text(
-        UNIT.format(what=f"site {site.name}", command="site")
-    )
+    command = f"site /opt/fedgala/{site.name} --data /data/pictures"
+    _unit(site.folder, f"fedgala-site-{site.name}", f"site {site.name}", command)
+
+
+def _unit(folder: Path, name: str, what: str, command: str) -> None:
+    (folder / f"{name}.service").write_text(UNIT.format(name=name, what=what, command=command))
 
 
 def _script(path: Path, command: str, what: str) -> None:

@@ -27,7 +27,8 @@ from fedgala.messages import Broadcast, ClientUpdate, LocalState
 from fedgala.parameters import Layouts
 from fedgala.records import Record
 
-POLL = 0.25  # seconds between questions to the grid
+POLL = 0.25  # seconds between questions to the grid at first; in a round that takes long they come less often
+SETTLED = 20.0  # seconds after which they come at a steady pace
 HELLO = 90.0  # seconds after which a node that did not say who it is is asked again
 OVERHEAD = 512  # bytes that an array may take on the way beyond its values
 
@@ -98,7 +99,7 @@ class FlowerEngine:
         good: dict[str, ClientUpdate] = {}
         while True:
             good |= self._ask_all(broadcast, [name for name in clients if name not in good])
-            refused = too_long(good, self.settings.norm_bound)
+            refused = too_long(good, self.settings.norm_bound, self.config.privacy.clip)
             it.failed |= refused
             good = {name: update for name, update in good.items() if name not in refused}
             if len(good) >= needed:
@@ -114,9 +115,10 @@ class FlowerEngine:
         yield from good.values()
 
     def notes(self) -> Record:
-        """Bytes and seconds by site, and who failed and why."""
+        """Bytes, seconds and Flower's node by site, and who failed and why."""
         it = self._traffic
         found: Record = {"sent": it.sent, "received": it.received, "site_seconds": it.seconds}
+        found["nodes"] = {name: str(node) for node, name in self.nodes.items()}
         return {**found, "failed": it.failed} if it.failed else found
 
     def roll_call(self) -> list[str]:
@@ -219,14 +221,14 @@ class FlowerEngine:
         sent = list(zip(self.grid.push_messages(messages), contents, strict=True))
         yield from ((node, "the question could not be sent") for key, node in sent if not key)
         waiting = {key: node for key, node in sent if key}
-        end = time.monotonic() + self.settings.deadline
-        while waiting and time.monotonic() < end:
+        began = time.monotonic()
+        while waiting and (passed := time.monotonic() - began) < self.settings.deadline:
             for reply in self.grid.pull_messages(list(waiting)):
                 key = reply.metadata.reply_to_message_id
                 if key in waiting:  # else it was answered twice
                     yield waiting.pop(key), self._opened(reply)
             if waiting:
-                time.sleep(POLL)
+                time.sleep(POLL * (1 + min(passed, SETTLED) / 2))
 
     def _opened(self, reply: Message) -> Frame | str:
         if reply.has_error():

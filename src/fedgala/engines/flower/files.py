@@ -5,7 +5,7 @@ SCRIPT = """#!/bin/sh
 cd "$(dirname "$0")" && exec fedgala deploy {command} . "$@"
 """
 
-UNIT = """# Copy to /etc/systemd/system, set User and the two paths, then: systemctl enable --now {command}
+UNIT = """# Set User and the paths, copy to /etc/systemd/system, then: systemctl enable --now {name}
 [Unit]
 Description=fedgala {what}
 After=network-online.target
@@ -14,7 +14,7 @@ Wants=network-online.target
 [Service]
 User=fedgala
 WorkingDirectory=/opt/fedgala
-ExecStart=/opt/fedgala/venv/bin/fedgala deploy {command} /opt/fedgala/{command}
+ExecStart=/opt/fedgala/venv/bin/fedgala deploy {command}
 Restart=always
 RestartSec=15
 KillMode=control-group

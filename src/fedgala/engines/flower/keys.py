@@ -5,7 +5,6 @@ EC keys throughout. Private keys are written with mode 0600 before a byte is in 
 
 import datetime as dt
 import ipaddress
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,14 +13,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-YEARS = 2  # for which certificates are valid
+from fedgala.errors import ConfigError
+from fedgala.storage import write_private
+
+YEARS = 2  # for which the server's certificate is valid
+LONG = 20  # the authority's, which every site holds
 CURVE = ec.SECP384R1()  # what Flower accepts for a node's key
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write what nobody else may read; an existing file is not overwritten."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
 
 
 def authority(key_file: Path, certificate_file: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -30,9 +27,10 @@ def authority(key_file: Path, certificate_file: Path) -> tuple[x509.Certificate,
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedgala deployment authority")])
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates, no more
     certificate = (
-        _valid(x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()))
+        _valid(x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()), LONG)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA384())
     )
     write_private(key_file, _private(key))
@@ -50,10 +48,12 @@ def server_certificate(
     key = ec.generate_private_key(CURVE)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
     certificate = (
-        _valid(x509.CertificateBuilder().subject_name(name).issuer_name(issuer[0].subject))
+        _valid(x509.CertificateBuilder().subject_name(name).issuer_name(issuer[0].subject), YEARS)
         .public_key(key.public_key())
         .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer[1].public_key()), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(issuer[1], hashes.SHA384())
     )
@@ -69,10 +69,27 @@ def site_key(private_file: Path, public_file: Path) -> None:
     public_file.write_bytes(key.public_key().public_bytes(*form) + b"\n")
 
 
-def _valid(builder: x509.CertificateBuilder) -> x509.CertificateBuilder:
+def check_valid(certificate_file: Path, renew: str) -> None:
+    """Refuse a certificate that nobody would accept any more.
+
+    Raises:
+        ConfigError: it has expired, it is not valid yet by this machine's clock, or it can't be read; with what to do.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(certificate_file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{certificate_file}: {error.strerror}; copy the whole part of the deployment") from error
+    except ValueError as error:
+        raise ConfigError(f"{certificate_file} is not a certificate; copy it anew") from error
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if not begin <= dt.datetime.now(dt.UTC) <= end:
+        raise ConfigError(f"{certificate_file} is valid from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, not today: {renew}")
+
+
+def _valid(builder: x509.CertificateBuilder, years: int) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - dt.timedelta(hours=1))
-    return builder.not_valid_after(now + dt.timedelta(days=365 * YEARS))
+    return builder.not_valid_after(now + dt.timedelta(days=365 * years))
 
 
 def _alternative(host: str) -> x509.GeneralName:

@@ -10,7 +10,7 @@ from typing import Any
 from fedgala.config import RunConfig
 from fedgala.engines.flower.control import Control, environment
 from fedgala.engines.flower.deployment import Server, write_app
-from fedgala.engines.flower.settings import DeployConfig
+from fedgala.engines.flower.settings import DeployConfig, check_together
 from fedgala.errors import ConfigError, FedgalaError, TrainingError
 from fedgala.run import Run
 
@@ -30,8 +30,11 @@ def operate(server: Server, config: RunConfig, settings: DeployConfig, resume: b
         FedgalaError: the server does not answer.
         KeyboardInterrupt: as it comes; the run has been stopped, and the same command goes on.
     """
+    check_together(config, settings)
     if not Path(config.out).is_absolute():
         config = replace(config, out=str(server.folder / config.out))
+    if config.data.target is None:  # the pictures are the sites' own, and not `data.path`
+        config = replace(config, name=config.name or "sites")
     settings = replace(settings, sites=settings.sites or len(server.sites))
     run = Run(config, config.folder)
     if run.finished:
@@ -102,6 +105,7 @@ def told(event: dict[str, Any]) -> str:
     if kind == "round":
         parts = [f"round {event['round']}", f"loss {event['loss']:.3f}"]
         parts += [f"in conflict {event['conflict']:.0%}"] if "conflict" in event else []
+        parts += [f"epsilon {event['privacy']['epsilon']:.3g}"] if "privacy" in event else []
         parts += [f"failed {name} ({why})" for name, why in event.get("failed", {}).items()]
         sent, received = (sum(event[key].values()) / 1e6 for key in ("sent", "received"))
         return "  ".join([*parts, f"{sent:.1f} MB sent, {received:.1f} MB received", f"{event['seconds']:.1f} s"])
@@ -109,20 +113,36 @@ def told(event: dict[str, Any]) -> str:
 
 
 def status(server: Server) -> dict[str, Any]:
-    """Who is online, and how far each run is: the last round, what it took, who failed."""
+    """Who is online, and how far each run is: the last round, what it took, who failed.
+
+    Flower knows nodes by number; which site a node is, it has told the runs in which it took part.
+    """
     nodes = Control(server, environment(server.folder / "flwr")).nodes()
-    found: dict[str, Any] = {"server": server.address, "nodes": nodes, "runs": {}}
-    for place in sorted((server.folder / "runs").glob("*/config.toml")):
-        found["runs"][place.parent.name] = _progress(Run(RunConfig(), place.parent))
-    return found
+    places = sorted((server.folder / "runs").glob("*/config.toml"), key=lambda place: place.stat().st_mtime)
+    runs = {place.parent.name: _progress(Run(RunConfig(), place.parent)) for place in places}
+    names = {node: site for it in runs.values() for site, node in it["nodes"].items()}
+    found = [_site(names.get(node["node-id"], ""), node) for node in nodes]
+    if all(it["site"] for it in found):  # else it may be one of the nodes that have not said yet
+        absent = sorted(set(server.sites) - {it["site"] for it in found})
+        found += [{"site": name, "node": "", "status": "never seen", "since": ""} for name in absent]
+    found.sort(key=lambda it: it["site"])
+    return {"server": server.address, "registered": list(server.sites), "sites": found, "runs": runs}
+
+
+def _site(name: str, node: dict[str, Any]) -> dict[str, str]:
+    status = str(node["status"])
+    since = node.get("online-at" if status == "online" else "offline-at", "")
+    return {"site": name, "node": str(node["node-id"]), "status": status, "since": str(since)}
 
 
 def _progress(run: Run) -> dict[str, Any]:
     rounds = run.records.read("round")
     last = rounds[-1] if rounds else {}
     seen: dict[str, int] = {}
+    nodes: dict[str, str] = {}
     for record in rounds:
         seen |= dict.fromkeys(record["clients"], record["round"])
-    kept = ("seconds", "loss", "sent", "received", "site_seconds", "failed")
-    known = {"finished": run.finished, "round": last.get("round", 0), "last_seen": seen}
+        nodes |= record.get("nodes", {})
+    kept = ("seconds", "loss", "privacy", "sent", "received", "site_seconds", "failed")
+    known = {"finished": run.finished, "round": last.get("round", 0), "last_seen": seen, "nodes": nodes}
     return known | {key: last[key] for key in kept if key in last}

@@ -17,11 +17,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from fedgala.data.resolve import read_tree
 from fedgala.engines.flower import warm
 from fedgala.engines.flower.control import Control, environment, flower
 from fedgala.engines.flower.deployment import Server, SiteFolder, is_loopback
 from fedgala.engines.flower.frames import Frame
-from fedgala.errors import ConfigError, FedgalaError
+from fedgala.engines.flower.keys import check_valid
+from fedgala.errors import ConfigError, DataError, FedgalaError
 
 Say = Callable[[str], None]
 READY = 60.0  # seconds that a SuperLink may take to answer
@@ -51,11 +53,16 @@ def stop(process: "subprocess.Popen[bytes]", seconds: float = 10.0) -> None:
         os.killpg(process.pid, signal.SIGKILL)  # what outlived its leader
 
 
+def listens_at(server: Server) -> str:
+    """Where the server listens: `server.host` is a name for sites, here it is everywhere it must be."""
+    if server.host == "localhost":
+        return "127.0.0.1"
+    return server.host if is_loopback(server.host) else "::" if ":" in server.host else "0.0.0.0"
+
+
 def superlink_command(server: Server) -> list[str]:
-    """How the server is started; `server.host` is a name for sites, on the server it listens everywhere it must."""
-    listen = server.host if is_loopback(server.host) else "::" if ":" in server.host else "0.0.0.0"
-    listen = "127.0.0.1" if listen == "localhost" else listen
-    command = [flower("flower-superlink"), "--host", listen, "--port", str(server.port)]
+    """How the server is started."""
+    command = [flower("flower-superlink"), "--host", listens_at(server), "--port", str(server.port)]
     command += ["--database", str(server.folder / "flower.db"), "--disable-runtime-dependency-installation"]
     if not server.secure:
         return [*command, "--insecure"]
@@ -105,10 +112,15 @@ def run_superlink(server: Server, insist: bool, say: Say) -> None:
     """Serve until interrupted; the sites' keys are made known each time.
 
     Raises:
-        ConfigError: an open server that others could reach, without insisting; a file is missing.
+        ConfigError: an open server that others could reach, without insisting; a file is missing; the port is taken.
     """
     if not server.secure and not is_loopback(server.host) and not insist:
         raise ConfigError(f"this deployment is insecure and {server.host} can be reached from elsewhere: say --i-know")
+    if server.secure:
+        _check_private(server.folder / "server.key")
+        check_valid(server.folder / "server.pem", "sign a new one with ca.key, docs/deploy.md says how")
+        check_valid(server.folder / "ca.crt", "make a new deployment")
+    _check_free(listens_at(server), server.port)
     control = Control(server, environment(server.folder / "flwr"))
 
     def ready() -> None:
@@ -123,15 +135,41 @@ def run_site(site: SiteFolder, data: Path, say: Say) -> None:
     """Take part until interrupted, then end the worker too.
 
     Raises:
-        ConfigError: there are no pictures where they should be.
+        ConfigError: there is nothing where the pictures should be, or a file of its part is missing.
+        DataError: there are no pictures.
     """
     if not data.exists():
         raise ConfigError(f"--data {data}: there is no such folder or archive")
+    if not any(folder.pictures for folder in read_tree(data).folders):
+        raise DataError(f"--data {data}: there are no pictures in it")
+    if site.secure:
+        _check_private(site.folder / "site.key")
+        check_valid(site.folder / "ca.crt", "ask for a new part of the deployment")
     say(f"site {site.name}: pictures in {data}, server {site.superlink}")
     try:
         supervise(lambda: supernode_command(site, data), site.folder / "flwr", say, lambda: None)
     finally:
         stop_worker(site)
+
+
+def _check_private(key: Path) -> None:
+    try:
+        mode = key.stat().st_mode
+    except OSError as error:
+        raise ConfigError(f"{key}: {error.strerror}; copy the whole part of the deployment") from error
+    if mode & 0o077:
+        raise ConfigError(f"{key} can be read by others: chmod 600 {key}, and copy with modes (cp -p, scp -p)")
+
+
+def _check_free(host: str, port: int) -> None:
+    """Refuse a port that somebody else listens on: starting again and again would not help."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((host, port))
+        except OSError as error:
+            raise ConfigError(f"port {port} can't be used: {(error.strerror or str(error)).lower()}") from error
 
 
 def stop_worker(site: SiteFolder) -> None:

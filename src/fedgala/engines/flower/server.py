@@ -6,10 +6,12 @@ differs from the defaults, for who starts it with ``flwr run``.
 """
 
 import json
+import os
 import sys
+import threading
 import time
 from collections.abc import Mapping
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from fedgala.config import RunConfig, merge
 from fedgala.data.domain import DomainData
 from fedgala.data.source import open_dataset
 from fedgala.engines.flower.engine import FlowerEngine
-from fedgala.engines.flower.settings import DeployConfig
+from fedgala.engines.flower.settings import DeployConfig, check_together
 from fedgala.errors import ConfigError, DataError, FedgalaError
 from fedgala.evaluation import evaluate
 from fedgala.export import save_encoder
@@ -32,8 +34,11 @@ from fedgala.observe import Observer
 from fedgala.presets import PRESETS
 from fedgala.records import Record
 from fedgala.run import RoundLoop, Run
+from fedgala.services import logged
 from fedgala.settings import leaves, near
 from fedgala.ssl import METHODS
+
+ORPHANED = 5  # exit code of a ServerApp whose parent has ended
 
 app = ServerApp()
 
@@ -41,21 +46,39 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Carry out the run that the configuration describes, or finish it."""
+    end_with_parent()
     config, settings = configurations(context.run_config)
     watcher = Log(config.folder)
     try:
-        serve(grid, config, settings, watcher)
+        run = serve(grid, config, settings, watcher)
     except FedgalaError as error:
         watcher.say("stopped", reason=str(error))
         raise
+    watcher.say("finished", encoder=str(run.encoder_path))
 
 
-def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: "Log") -> Run:
-    """All rounds that are missing, with a checkpoint after each, then the encoder.
+def end_with_parent() -> None:
+    """End this process when the one that started it has ended.
+
+    A ServerApp outlives its SuperLink by minutes, and holds the run's folder: the same command could not go on.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(ORPHANED)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: Observer) -> Run:
+    """All rounds that are missing, with a checkpoint after each, then the encoder; any observer may watch.
 
     Raises:
         FedgalaError: sites stayed away for too long, a mistake in the configuration, a damaged file.
     """
+    check_together(config, settings)
     run = Run(config, config.folder)
     if run.finished:
         watcher.note(f"already finished: {run.folder}")
@@ -68,14 +91,14 @@ def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: "Log")
     layouts = trainer.model.layouts
     engine = FlowerEngine(grid, config, settings, layouts)
     engine.note = watcher.note
-    with run.opened():
+    with run.opened(), logged(run, watcher) as observer:
         loop = RoundLoop(
             run=run,
             engine=engine,
             layouts=layouts,
             evaluate=partial(evaluate, trainer, [], unseen) if unseen else None,
             metadata={"run": config.hash, "data": "sites"},
-            watcher=watcher,
+            watcher=observer,
             saving=float("inf"),
         )
         watcher.begin(config, run.folder, {})
@@ -83,7 +106,6 @@ def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: "Log")
         state = loop.play(trainer.beginning())
         trainer.load_(state.weights, state.statistics)
         save_encoder(run.encoder_path, model.module.get_submodule("encoder"), config)
-    watcher.say("finished", encoder=str(run.encoder_path))
     return run
 
 
@@ -132,9 +154,10 @@ def configurations(given: Mapping[str, Any]) -> tuple[RunConfig, DeployConfig]:
             nested = merge(nested, below)
     deploy = nested.pop("deploy", {})
     lists = {path for path, kind, _ in leaves(RunConfig) if "tuple" in str(kind)}
-    for section, name in lists:
-        if isinstance(nested.get(section, {}).get(name), str):
-            nested[section][name] = json.loads(nested[section][name])
+    for *sections, name in lists:
+        place = reduce(lambda within, section: within.get(section, {}), sections, nested)
+        if isinstance(place.get(name), str):
+            place[name] = json.loads(place[name])
     named = merge(PRESETS[preset] if preset else {}, method_settings(str(given.get("method") or "") or None, "method"))
     return RunConfig.from_dict(merge(named, nested)), DeployConfig.from_dict(deploy)
 
@@ -159,7 +182,7 @@ class Log(Observer):
 
     def record(self, record: Record) -> None:
         """A round or an evaluation, in short: the records hold the rest."""
-        kept = ("round", "loss", "conflict", "seconds", "failed", "sent", "received")
+        kept = ("round", "loss", "conflict", "seconds", "failed", "privacy", "sent", "received")
         self.say(str(record["kind"]), **{key: record[key] for key in kept if key in record})
 
     def note(self, line: str) -> None:
