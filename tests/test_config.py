@@ -116,10 +116,10 @@ def test_a_section_and_a_value_do_not_hide_each_other(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text("data = 'photos'\n")
     with pytest.raises(ConfigError, match=r"data is given as 'photos' and as \{'limit': 5\}"):
-        configuration(None, file, {"data_limit": "5"})
+        configuration(None, None, file, {"data_limit": "5"})
     file.write_text("[federation.rounds]\nx = 1\n")
     with pytest.raises(ConfigError, match=r"rounds is given as 12 and as \{'x': 1\}"):
-        configuration("cpu", file, {})
+        configuration("cpu", None, file, {})
 
 
 @pytest.mark.parametrize("content", ["rounds = ", "[federation\n", "\x00", "seed = " + "9" * 5000, "x = " + "[" * 9999])
