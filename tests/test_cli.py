@@ -17,8 +17,9 @@ from PIL import Image
 from fedgala import api
 from fedgala.cli import main
 from fedgala.cli.app import run
-from fedgala.config import RunConfig, read_toml, to_toml
+from fedgala.config import RunConfig
 from fedgala.run import Run
+from fedgala.toml import read_toml, to_toml
 
 Make = Callable[..., RunConfig]
 
@@ -103,7 +104,10 @@ def test_dry_run_prints_a_configuration_that_gives_itself(capsys: pytest.Capture
     assert to_toml(config) == file.read_text()
 
 
-def test_train_then_report_then_again(tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_then_report_then_again(
+    tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDGALA_CACHE", str(tmp_path / "cache"))  # other tests have decoded the same pictures
     (tmp_path / "c.toml").write_text(to_toml(tiny()))
     assert run(["train", "--config", str(tmp_path / "c.toml")]) == 0
     captured = capsys.readouterr()

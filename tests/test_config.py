@@ -7,10 +7,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from fedgala.cli.flags import configuration, parse
-from fedgala.config import DataConfig, LocalConfig, RunConfig, merge, read_toml, to_toml
+from fedgala.config import DataConfig, LocalConfig, RunConfig, merge
 from fedgala.errors import ConfigError
 from fedgala.presets import PRESETS
 from fedgala.settings import leaves
+from fedgala.toml import read_toml, to_toml
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,14 @@ import torch
 
 from fedgala import api
 from fedgala.client import Trainer
-from fedgala.config import RunConfig, to_toml
+from fedgala.config import RunConfig
 from fedgala.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fedgala.export import load_encoder
 from fedgala.observe import Observer
 from fedgala.records import Record
 from fedgala.run import Run
 from fedgala.storage import load_tensors
+from fedgala.toml import to_toml
 
 Make = Callable[..., RunConfig]
 

@@ -7,7 +7,6 @@ The preset `paper` takes the paper at its word. Presets live in `presets`.
 """
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -333,33 +332,3 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"{name} is given as {below!r} and as {value!r}: write it as --dry-run prints it")
         merged[name] = merge(below, value) if isinstance(value, Mapping) else value
     return merged
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The nested data of a TOML file.
-
-    Raises:
-        ConfigError: the file can't be read or is not TOML.
-    """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"config {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"config {path} is not TOML: {error}") from error
-
-
-def to_toml(config: RunConfig) -> str:
-    """A TOML file that gives `config` again; settings without a value are left out, as TOML has no null."""
-    data = config.to_dict()
-    lines = [f"{name} = {_toml(value)}" for name, value in data.items() if not isinstance(value, dict)]
-    for section, values in data.items():
-        if isinstance(values, dict):
-            lines += ["", f"[{section}]"]
-            lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it: as JSON does, but characters beyond the basic plane stand for themselves."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -15,12 +15,12 @@ from importlib.util import find_spec
 from statistics import fmean, pstdev
 from typing import Any, Protocol
 
-from fedgala.config import to_toml
 from fedgala.errors import ConfigError
 from fedgala.observe import Observer, Several
 from fedgala.records import Record
 from fedgala.run import Run
 from fedgala.storage import write_text
+from fedgala.toml import to_toml
 
 STATE = "services.json"
 

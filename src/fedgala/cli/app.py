@@ -19,11 +19,11 @@ from fedgala.cli.bench import bench
 from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
 from fedgala.cli.report import report
-from fedgala.config import to_toml
 from fedgala.errors import FedgalaError
 from fedgala.methods import METHODS
 from fedgala.presets import PRESETS
 from fedgala.report.tables import table
+from fedgala.toml import to_toml
 
 app = typer.Typer(
     name="fedgala",

@@ -7,11 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedgala.config import RunConfig, read_toml
+from fedgala.config import RunConfig
 from fedgala.errors import ConfigError
 from fedgala.records import Record, Records
 from fedgala.report.configuration import settings, shown
 from fedgala.run import Run
+from fedgala.toml import read_toml
 
 MANIFEST = "study.json"  # of a study: which runs are its own, and what stands for each
 APART = ("seed", "data.target", "name", "out", "log")  # settings that make no method of a run
