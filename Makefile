@@ -33,7 +33,7 @@ test-gpu: setup
 	$(BIN)/pytest -m gpu
 
 bench: setup
-	$(BIN)/python benchmarks/step.py
+	$(BIN)/fedgala bench
 
 clean:
 	rm -rf .venv demo deploy-demo

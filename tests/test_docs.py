@@ -48,6 +48,15 @@ def test_links_and_pictures_of(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_the_record_on_the_page_on_extending_is_the_real_one() -> None:
+    shown, real = (
+        [line.partition("  #")[0].strip() for line in text.split("class SSLMethod")[1].split("```")[0].splitlines()]
+        for text in ((ROOT / name).read_text() for name in ("docs/extend.md", "src/fedgala/ssl/base.py"))
+    )
+    fields = [line for line in shown if ": " in line]
+    assert len(fields) == 8 and set(fields) <= set(real)
+
+
 def test_functions_that_the_method_page_names_exist() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "src" / "fedgala").rglob("*.py"))
     oracles = (ROOT / "tests" / "oracles.py").read_text()

@@ -10,7 +10,12 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("round_by_hand", "round 3  weights"), ("quickstart", "encoder.safetensors: (8, 192)")]
+    ("name", "expected"),
+    [
+        ("round_by_hand", "round 3  weights"),
+        ("quickstart", "encoder.safetensors: (8, 192)"),
+        ("own_method", "encoder in runs"),
+    ],
 )
 def test_example(name: str, expected: str, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]

@@ -20,7 +20,7 @@ from fedgala.settings import Section, setting
 NATIVE = 4096  # longest side that any stored picture may have
 UNIT_CHOICES = ("tensor", "layer", "model")
 BOUNDED = ("fedavg", "agreement")  # rules under which privacy knows how far one client moves the global model
-SSL_CHOICES = ("simclr", "moco", "byol", "simsiam", "adco", "darling", "fedx", "supervised")
+SSL_CHOICES = ["simclr", "moco", "byol", "simsiam", "adco", "darling", "fedx", "supervised"]  # see methods.add_loss
 PREDICTING = ("byol", "simsiam", "fedx")
 
 

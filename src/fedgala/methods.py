@@ -7,10 +7,14 @@ it is configuration: any loss goes with any rule, unless `config` refuses it wit
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fedgala.config import SSL_CHOICES
 from fedgala.errors import ConfigError
 from fedgala.settings import near
+
+if TYPE_CHECKING:  # who only lists methods need not wait for torch
+    from fedgala.ssl import SSLMethod
 
 
 @dataclass(frozen=True)
@@ -126,3 +130,12 @@ def method_settings(name: str | None, what: str = "--method") -> dict[str, Any]:
     if name not in METHODS:
         raise ConfigError(f"{what} {name}: {near(name, METHODS)}; `fedgala methods` explains them")
     return dict(METHODS[name].settings)
+
+
+def add_loss(name: str, method: "SSLMethod") -> None:
+    """Make a loss of your own known to this process: ``ssl.method = name``, with every rule there is."""
+    from fedgala.ssl import METHODS as LOSSES
+
+    LOSSES[name] = method
+    if name not in SSL_CHOICES:
+        SSL_CHOICES.append(name)

@@ -9,7 +9,7 @@ import math
 import os
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
-    choices: tuple[str, ...] = (),
+    choices: Sequence[str] = (),
     flag: str | None = None,
     identity: bool = True,
 ) -> Any:

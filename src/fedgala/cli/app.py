@@ -15,6 +15,7 @@ import typer
 from fedgala import __version__
 from fedgala.cli import data as data_commands
 from fedgala.cli import deploy, results
+from fedgala.cli.bench import bench
 from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
 from fedgala.config import to_toml
@@ -102,6 +103,7 @@ def methods() -> None:
 
 app.command("train")(with_settings(train))
 app.command("methods")(methods)
+app.command("bench")(with_settings(bench))
 app.command("probe")(results.probe)
 app.command("embed")(results.embed)
 app.command("report")(results.report)

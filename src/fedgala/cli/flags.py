@@ -3,7 +3,7 @@
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def _default(value: Any) -> str:
     return "" if value in (None, "") else f" (default: {shown.lower() if isinstance(value, bool) else shown})"
 
 
-def _metavar(kind: Any, choices: tuple[str, ...]) -> str:
+def _metavar(kind: Any, choices: Sequence[str]) -> str:
     if choices:
         return "|".join(choices)
     if isinstance(kind, types.UnionType):
