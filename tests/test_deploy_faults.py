@@ -195,6 +195,12 @@ def until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.05)
 
 
+def alive(pid: int) -> bool:
+    """Whether a process runs, and does not just wait to be buried."""
+    listed = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    return bool(listed.strip()) and not listed.startswith("Z")
+
+
 def test_a_client_process_that_is_killed_costs_its_site_a_round_at_most(
     machines: Machines, config: RunConfig, whole: Callable[[int], Run]
 ) -> None:
@@ -245,7 +251,7 @@ def test_the_server_is_killed_and_the_same_command_goes_on(
     until(lambda: bool(machines.children("server", "flwr-serverapp")))
     orphans = machines.children("server", "flwr-serverapp")
     machines.kill("server")
-    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in orphans), 60)  # it held the run's folder
+    until(lambda: not any(map(alive, orphans)), 60)  # it held the run's folder
     until(lambda: aside.outcome is not None, 150)
     with pytest.raises(FedgalaError, match="the same command goes on"):
         aside.result()
