@@ -64,6 +64,7 @@ def measure(model: str, rounds: int, transport: str, place: Path, pictures: Path
     control = Control(server, environment(server.folder / "flwr"))
     config = RunConfig.from_dict(
         {
+            "name": model,
             "model": MODELS[model],
             "data": {"size": 32},
             "federation": {"rounds": rounds, "epochs": 0.01, "batch_size": 2},
@@ -83,7 +84,7 @@ def measure(model: str, rounds: int, transport: str, place: Path, pictures: Path
             held.callback(stop_worker, site)
         run = Run(config, replace(config, out=str(server.folder / config.out)).folder)
         if rounds > STOPPED:
-            threading.Thread(target=stop_after, args=(control, run)).start()
+            threading.Thread(target=stop_after, args=(control, run), daemon=True).start()
         settings = DeployConfig(min_sites=len(SITES), deadline=300, transport=transport)
         try:
             operate(server, config, settings, False, lambda line: None)
