@@ -4,8 +4,10 @@ Slow and plain on purpose; the tests compare with them.
 """
 
 import colorsys
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -401,6 +403,25 @@ def sigmoid_coefficients(count: int) -> list[float]:
         (value,) = torch.autograd.grad(value, x, create_graph=True)
         coefficients.append(float(value.detach()) / math.factorial(order))
     return coefficients[::2]
+
+
+# Studies
+
+
+def sign_flip_test(steps: Sequence[int]) -> Fraction:
+    """The share of all sign patterns whose sum is at least as far from 0, one pattern after the other."""
+    patterns = list(itertools.product((1, -1), repeat=len(steps)))
+    observed = abs(sum(steps))
+    extreme = sum(abs(sum(s * step for s, step in zip(signs, steps, strict=True))) >= observed for signs in patterns)
+    return Fraction(extreme, len(patterns))
+
+
+def information_from_samples(one: Tensor, other: Tensor) -> float:
+    """1/2 log(|S_i| |S_j| / |S|) with sample covariances."""
+    joint = np.cov(np.concatenate([one.double().numpy(), other.double().numpy()], axis=1).T)
+    size = one.shape[1]
+    parts = [np.linalg.det(joint[:size, :size]), np.linalg.det(joint[size:, size:])]
+    return 0.5 * math.log(parts[0] * parts[1] / np.linalg.det(joint))
 
 
 # Self-supervised methods and federated rules ---------------------------------------------------------------------

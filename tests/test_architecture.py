@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "fedgala"
 MATHS = {"parameters", "alignment", "optim", "aggregation", "entry", "data.augment", "probe", "monitor"}
 MATHS |= {f"ssl.{name}" for name in ("losses", "base", "simclr", "moco", "byol", "simsiam", "adco", "darling", "fedx")}
 MATHS |= {"ssl.supervised", "ssl"}
-LEAVES = ("engines", "report", "studies", "cli")
+LEAVES = ("engines", "report", "services", "studies", "cli")
 OUTER = ("api", "studies", "cli", "__init__")  # where everything comes together
 LIGHT = {"torch", "numpy", "PIL", "safetensors"}
 

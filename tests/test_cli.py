@@ -1,6 +1,7 @@
 """The command line: one clear line and an exit code for every mistake, help that teaches, results that can be used."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from PIL import Image
 from fedgala import api
 from fedgala.cli import main
 from fedgala.cli.app import run
-from fedgala.config import RunConfig, read_toml, to_toml
+from fedgala.config import RunConfig
 from fedgala.run import Run
+from fedgala.toml import read_toml, to_toml
 
 Make = Callable[..., RunConfig]
 
@@ -28,6 +30,7 @@ def trained(tiny: Make) -> Run:
 
 
 COMMANDS = ["", "train", "probe", "embed", "report", "demo", "data", "data check", "data show", "data pack"]
+COMMANDS += ["study", "study run", "study table", "study page"]
 
 
 @pytest.mark.parametrize("command", [command.split() for command in COMMANDS])
@@ -52,6 +55,15 @@ def test_help_of_train_shows_settings_with_their_defaults() -> None:
         (["trian"], "No such command"),
         (["train", "--rouns", "3"], "--rouns"),
         (["train", "--rounds", "many"], "federation.rounds = 'many': expected a whole number"),
+        (["study", "run", "tabel4", "--data", "shapes"], "there is no study 'tabel4': did you mean table4?"),
+        (["study", "run", "table4"], "--data is missing"),
+        (["study", "run", "table4", "--data", "shapes", "--seed", "3"], "use --seeds COUNT"),
+        (["study", "run", "table4", "--data", "shapes", "--targets", "scetch"], "did you mean sketch?"),
+        (["study", "run", "table4", "--data", "shapes", "--preset", "papr"], "--preset papr: did you mean paper?"),
+        (["study", "run", "table4", "--data", "shapes", "--budget", "soon"], "expected a time such as"),
+        (["study", "table", "table4", "--out", "/no/such"], "/no/such holds no study table4"),
+        (["study", "table", "table4", "--format", "html"], "--format html: allowed: csv, latex, markdown, text"),
+        (["study", "page", "/no/such.md"], "/no/such.md"),
         (["train", "--rounds", "0"], "federation.rounds = 0: must be at least 1"),
         (["train", "--preset", "papr"], "--preset papr: did you mean paper?"),
         (["train", "--local.sign", "up"], "local.sign = 'up': allowed: descent, printed"),
@@ -92,12 +104,16 @@ def test_dry_run_prints_a_configuration_that_gives_itself(capsys: pytest.Capture
     assert to_toml(config) == file.read_text()
 
 
-def test_train_then_report_then_again(tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_then_report_then_again(
+    tiny: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDGALA_CACHE", str(tmp_path / "cache"))  # other tests have decoded the same pictures
     (tmp_path / "c.toml").write_text(to_toml(tiny()))
     assert run(["train", "--config", str(tmp_path / "c.toml")]) == 0
     captured = capsys.readouterr()
     folder = Path(captured.out.split()[1]).parent
     lines = captured.err.splitlines()
+    assert "pictures read: 60 of 60" in lines
     assert any(line.startswith("round 2/2  loss") and "in conflict" in line for line in lines)
     assert lines[-1].startswith("after round 2:") and "% with 10% of the labels" in lines[-1]
     assert run(["report", str(folder)]) == 0
@@ -150,10 +166,43 @@ def test_probe_prints_a_row_per_labelled_domain(trained: Run, folder: Path, caps
     assert "--ratios a: expected numbers" in capsys.readouterr().err
 
 
+def test_a_domain_that_cannot_be_probed_does_not_hide_the_others(
+    trained: Run, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(folder / "dark" / "cat")
+    command = ["probe", str(trained.encoder_path), str(folder), "--size", "24", "--splits", "2"]
+    assert run(command) == 0
+    captured = capsys.readouterr()
+    assert "bright" in captured.out and "dark" not in captured.out
+    assert "dark: no probe, a probe needs images of at least 2 classes; these 10 are of 1" in captured.err
+    assert run([*command, "--domain", "dark"]) == 2
+
+
 def test_closed_pipe_is_no_traceback(folder: Path) -> None:
     command = f"{sys.executable} -c 'from fedgala.cli import main; main()' data check {folder} | true"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
+
+
+COMMAND = [sys.executable, "-c", "from fedgala.cli import main; main()"]
+
+
+def test_a_full_output_is_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "train", "--dry-run"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (2, "fedgala: No space left on device\n")
+
+
+def test_a_terminal_without_a_character_shows_its_code(folder: Path) -> None:
+    folder = folder.rename(folder.with_name("caf\udce9"))
+    for encoding, shown in (("ascii", "\\udce9: "), ("utf-8", "\\udce9: ")):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(
+            [*COMMAND, "data", "check", folder], env=environment, capture_output=True, text=True, timeout=60, check=True
+        )
+        assert f"caf{shown}60 pictures in 3 domains" in done.stdout
 
 
 def test_without_typer_one_line_says_what_to_do() -> None:

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedgala.cli.flags import configuration, parse
-from fedgala.config import DataConfig, LocalConfig, RunConfig, merge, read_toml, to_toml
+from fedgala.config import DataConfig, LocalConfig, RunConfig, merge
 from fedgala.errors import ConfigError
 from fedgala.presets import PRESETS
 from fedgala.settings import leaves
+from fedgala.toml import read_toml, to_toml
 
 
 @pytest.mark.parametrize(
@@ -37,6 +38,9 @@ from fedgala.settings import leaves
         ({"probe": {"ratios": []}}, "probe.ratios = .*: name at least one"),
         ({"optimizer": {"weight_decay": float("inf")}}, "optimizer.weight_decay = inf: must be at least 0"),
         ({"data": {"strict": "yes"}}, "data.strict = 'yes': expected true or false"),
+        ({"optimizer": {"learning_rate": 10**400}}, "optimizer.learning_rate: a number of 1329 bits is too large"),
+        ({"name": "a\0b"}, r"name = 'a\\x00b': only text that UTF-8 can hold"),
+        ({"data": {"path": "caf\udce9"}}, r"data.path = 'caf\\udce9': only text that UTF-8 can hold"),
     ],
 )
 def test_a_mistake_names_field_value_and_what_is_allowed(settings: dict[str, Any], message: str) -> None:
@@ -63,7 +67,7 @@ def test_presets_are_valid_and_survive_toml(preset: str, tmp_path: Path) -> None
     assert RunConfig.from_dict(read_toml(tmp_path / "c.toml")) == config
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x7f"), min_size=1))
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_any_path_survives_toml(path: str) -> None:
     import tomllib
 
@@ -109,7 +113,17 @@ def test_flags_refuse_what_they_can_not_read(text: str, kind: Any) -> None:
         parse(text, kind, "section.field")
 
 
-@pytest.mark.parametrize("content", ["rounds = ", "[federation\n", "\x00"])
+def test_a_section_and_a_value_do_not_hide_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("data = 'photos'\n")
+    with pytest.raises(ConfigError, match=r"data is given as 'photos' and as \{'limit': 5\}"):
+        configuration(None, None, file, {"data_limit": "5"})
+    file.write_text("[federation.rounds]\nx = 1\n")
+    with pytest.raises(ConfigError, match=r"rounds is given as 12 and as \{'x': 1\}"):
+        configuration("cpu", None, file, {})
+
+
+@pytest.mark.parametrize("content", ["rounds = ", "[federation\n", "\x00", "seed = " + "9" * 5000, "x = " + "[" * 9999])
 def test_a_file_that_is_not_toml_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(content)
     with pytest.raises(ConfigError, match="c.toml is not TOML"):

@@ -1,5 +1,6 @@
 """Evaluation put together from its parts: what is measured, on what, and that it leaves the model alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from conftest import TINY, random_domain
 from fedgala.client import Trainer
 from fedgala.config import RunConfig, merge
 from fedgala.data import augment
+from fedgala.errors import DataError
 from fedgala.evaluation import encode, evaluate, extract
 from fedgala.messages import ServerState
 from fedgala.report.tables import cell, table
@@ -34,6 +36,13 @@ def test_features_do_not_depend_on_the_batch_and_leave_the_model_alone() -> None
     with torch.no_grad():
         direct = encoder(augment.resize(data.images, data.sizes, 16))
     torch.testing.assert_close(direct, whole["encoder"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_target_that_cannot_be_probed_is_named() -> None:
+    trainer, state = setup()
+    target = replace(random_domain("x", 30), labels=torch.zeros(30, dtype=torch.int64))
+    with pytest.raises(DataError, match="no probe of x: a probe needs images of at least 2 classes; these 30 are of 1"):
+        evaluate(trainer, [random_domain("y", 30)], target, state)
 
 
 def test_a_label_that_can_be_seen_is_found() -> None:

@@ -350,7 +350,8 @@ def test_a_server_app_whose_parent_has_ended_ends_too() -> None:
 
 def test_the_configuration_of_a_run_in_flowers_words() -> None:
     given = {"preset": "cpu", "federation.rounds": 3, "data.target": "", "views.scale": "[0.2, 1.0]", "deploy.sites": 3}
-    config, settings = configurations(given)
+    config, settings = configurations({**given, "log": '["mlflow"]'})
+    assert config.log == ("mlflow",)
     assert config.federation.rounds == 3 and config.views.scale == (0.2, 1.0) and config.model.encoder == "small"
     assert config.data.target is None and settings.sites == 3
     again = configurations({"config": json.dumps(config.to_dict()), "deploy": json.dumps(settings.to_dict())})
@@ -359,3 +360,14 @@ def test_the_configuration_of_a_run_in_flowers_words() -> None:
         configurations({"preset": "cpus"})
     with pytest.raises(ConfigError, match="unknown setting federation.round"):
         configurations({"federation.round": 3})
+
+
+@pytest.mark.filterwarnings("ignore")  # what TensorBoard says about its own dependencies
+def test_the_server_of_a_deployment_logs_to_services_too(grid: InProcessGrid, tiny: Make) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = deployed(grid, tiny(log=["tensorboard"]))
+    events = accumulator.EventAccumulator(str(run.folder / "tensorboard"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [
+        (record["round"], pytest.approx(record["loss"])) for record in rounds(run)
+    ]

@@ -147,6 +147,18 @@ def test_splits_are_merged_unless_they_are_all_there_is(tmp_path: Path) -> None:
     assert resolve(tree(tmp_path / "z", "a/train/1.jpg", "b/val/2.jpg")).domains == ("a", "b")
 
 
+def test_a_link_to_nothing_does_not_mean_itself(tmp_path: Path) -> None:
+    (tmp_path / "photos").symlink_to("nowhere")
+    with pytest.raises(DataError, match="there is no folder or archive '.*photos': name one that holds"):
+        resolve(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name/photos", ""])
+def test_a_home_that_is_not_there_and_no_name_at_all(name: str) -> None:
+    with pytest.raises(DataError, match=f"'{name}': name"):
+        resolve(name)
+
+
 def test_a_root_that_is_not_there(tmp_path: Path) -> None:
     tree(tmp_path, "OfficeHome/Art/Alarm_Clock/1.jpg", "other.jpg")
     refusal(tmp_path / "officehom", "there is no folder", f"did you mean '{tmp_path / 'OfficeHome'}'?")

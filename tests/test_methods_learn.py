@@ -10,6 +10,8 @@ from fedgala.methods import METHODS
 from fedgala.presets import CPU
 from fedgala.report.tables import table
 from fedgala.studies.schedule import carry_out
+from fedgala.studies.watch import Watcher
+from fedgala.studies.work import Task
 
 pytestmark = pytest.mark.slow
 
@@ -25,9 +27,11 @@ def test_every_method_beats_the_untrained_encoder_on_shapes(tmp_path: Path, caps
         "out": str(tmp_path),
     }
     settings = {name: merge(merge(CPU, method.settings), {**over, "name": name}) for name, method in METHODS.items()}
-    runs = carry_out([RunConfig.from_dict(found) for found in settings.values()], 2, lambda done, total: None)
+    tasks = [Task(RunConfig.from_dict(found)) for found in settings.values()]
+    summary = carry_out(tasks, ["cpu", "cpu"], 1, Watcher(lambda line: None))
+    assert not summary.failed and not summary.left, summary.failed
     rows, gains = [], {}
-    for name, run in zip(METHODS, runs, strict=True):
+    for name, run in zip(METHODS, (task.run for task in tasks), strict=True):
         before, after = (fmean(run.records.read("evaluation")[index]["probe"]["encoder"]["0.1"]) for index in (0, -1))
         losses = [record["loss"] for record in run.records.read("round")]
         rank = run.records.read("evaluation")[-1]["monitor"]["effective_rank"]

@@ -89,6 +89,23 @@ def renamed_table(files: Files) -> bytes:
     ).encode()
 
 
+def bare_lists(files: Files) -> Files:
+    """``Art.txt``: lists named after the domain and nothing else."""
+    return {name.replace("_list", ""): data for name, data in lists(files, ("list",)).items()}
+
+
+def lists_of_twenty(files: Files) -> Files:
+    """DARLING's lists of the 20 classes: lines of path, class and domain."""
+    domains = sorted({path.split("/")[0] for path in files})
+    return {
+        f"train_test_list/20_{domain}_{part}_fold_0{end}.txt": "".join(
+            f"{path} {path.split('/')[1]} {number}\n" for path in files if path.startswith(f"{domain}/")
+        ).encode()
+        for number, domain in enumerate(domains)
+        for part, end in (("train", "_ft0.1"), ("test", ""), ("traintest", ""))
+    }
+
+
 OFFICE_HOME: dict[str, Writer] = {
     "official": tree(
         lambda f: below(
@@ -102,6 +119,7 @@ OFFICE_HOME: dict[str, Writer] = {
             | below("office-home/image_list", lists(f, ("list",)))
         )
     ),
+    "AFN": tree(lambda f: spelled(f, lambda d: d.replace(" ", "_")) | bare_lists(f)),
     "one word": tree(lambda f: spelled(f, lambda d: d.replace(" ", ""))),
     "Dassl": tree(lambda f: below("office_home", spelled(f, lower))),
     "older Dassl": tree(
@@ -121,6 +139,7 @@ def zips(root: Path, files: Files) -> Path:
 DOMAINNET: dict[str, Writer] = {
     "DomainBed": tree(lambda f: below("domain_net", f)),
     "Dassl": tree(lambda f: below("domainnet", f | below("splits", lists(f)))),
+    "DARLING": tree(lambda f: below("DomainNet", f | lists_of_twenty(f))),
     "each unpacked in its own folder": tree(lambda f: {f"{p.split('/')[0]}/{p}": d for p, d in f.items()}),
     "cleaned ones elsewhere": tree(
         lambda f: {("multi-source/groundtruth/" if p[0] in "cp" else "multi-source/") + p: d for p, d in f.items()}
@@ -233,14 +252,17 @@ def test_class_names_that_are_splits_elsewhere(domainnet: Path) -> None:
     assert {item.label for item in resolve(domainnet).items if "/train/" in item.name} == {"train"}
 
 
-def test_the_lists_of_a_part_choose_its_pictures(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("place", "split"), [("splits_mini/", "val"), ("", "list")])
+def test_the_lists_of_a_part_choose_its_pictures(tmp_path: Path, place: str, split: str) -> None:
     files = small("mini-DomainNet", 2)
     chosen = {path: data for path, data in files.items() if path.endswith("1.png")}
-    write(tmp_path, files | below("splits_mini", lists(chosen) | {"clipart_val.txt": b"clipart/ant/gone.png 3\n"}))
+    named = lists(chosen, (split,))
+    named[f"clipart_{split}.txt"] += b"clipart/ant/gone.png 3\n"
+    write(tmp_path, files | {place + name: data for name, data in named.items()})
     listing = resolve(f"mini-domainnet:{tmp_path}")
     assert len(listing.items) == len(chosen)
     assert "1 picture listed but not here: gone.png" in listing.notes()
-    write(tmp_path, dict.fromkeys(below("splits_mini", lists(chosen)), b"clipart/ant/gone.png 3\n"))
+    write(tmp_path, dict.fromkeys((place + name for name in named), b"clipart/ant/gone.png 3\n"))
     refusal(f"mini-domainnet:{tmp_path}", "the lists of mini-DomainNet", "name no picture that is there")
 
 

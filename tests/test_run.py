@@ -17,13 +17,14 @@ import torch
 
 from fedgala import api
 from fedgala.client import Trainer
-from fedgala.config import RunConfig, to_toml
+from fedgala.config import RunConfig
 from fedgala.errors import CheckpointError, ConfigError, DataError, TrainingError
 from fedgala.export import load_encoder
 from fedgala.observe import Observer
 from fedgala.records import Record
 from fedgala.run import Run
 from fedgala.storage import load_tensors
+from fedgala.toml import to_toml
 
 Make = Callable[..., RunConfig]
 
@@ -69,6 +70,13 @@ def test_a_run_leaves_everything_it_promises(tiny: Make) -> None:
     files = {"config.toml", "records.jsonl", "checkpoint.safetensors", "encoder.safetensors"}
     assert names == files | {".lock", "plots/training.png", "plots/views.png", "plots/clients.png"}
     assert run.encoder(torch.rand(2, 3, 16, 16)).shape == (2, run.encoder.features)
+
+
+def test_plots_take_any_name_as_it_is(tiny: Make, folder: Path, recwarn: pytest.WarningsRecorder) -> None:
+    for old, new in (("bright", "$\\frac$"), ("dark", "北京🙂")):
+        (folder / old).rename(folder / new)
+    assert (api.train(tiny(name="$x^$")).folder / "plots" / "views.png").exists()
+    assert not [str(it.message) for it in recwarn if "Glyph" in str(it.message)]
 
 
 def test_without_labels_and_target_training_has_its_monitor(tiny: Make, folder: Path) -> None:

@@ -396,6 +396,14 @@ def test_two_processes_at_once_are_both_right(root: Path, cache: Path) -> None:
     assert stores(cache) == [report.path]
 
 
+def test_without_a_home_the_cache_has_to_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FEDGALA_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", str)  # what it does for a user without a home
+    with pytest.raises(ConfigError, match="no home folder to keep pictures in: set FEDGALA_CACHE"):
+        default_cache()
+
+
 def test_where_stores_are_kept(monkeypatch: pytest.MonkeyPatch, root: Path, tmp_path: Path) -> None:
     for name in ("FEDGALA_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)

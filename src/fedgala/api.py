@@ -21,6 +21,7 @@ from fedgala.messages import ServerState
 from fedgala.observe import Observer
 from fedgala.report.plots import draw_run
 from fedgala.run import RoundLoop, Run
+from fedgala.services import logged, require
 from fedgala.settings import near
 from fedgala.ssl import METHODS
 
@@ -36,18 +37,20 @@ def train(config: RunConfig, observer: Observer | None = None) -> Run:
     """
     watcher = observer or Observer()
     run = Run(config, config.folder)
+    require(config.log)
     if run.finished:
-        watcher.note(f"already finished: {run.folder}")
+        with logged(run, watcher):  # a service that was not named before is sent all of it
+            watcher.note(f"already finished: {run.folder}")
         return run
     device = choose_device(config.engine.device)
     if config.engine.threads:
         torch.set_num_threads(config.engine.threads)
     dataset = open_dataset(config.data, watcher)
-    sources, target = split_target(dataset, config.data.target)
+    sources, target = split_target(dataset, config.data.target, config.data.sources)
     sources = share_out(sources, config)
     check_batches(sources, config.federation.batch_size)
     check_method(sources, config)
-    with run.opened():
+    with run.opened(), logged(run, watcher) as watcher:
         trainer = Trainer(config, device, num_parts(sources), len(dataset.classes))
         state = _play(run, trainer, sources, target, dataset.fingerprint, watcher)
         trainer.load_(state.weights, state.statistics)
@@ -112,15 +115,22 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def split_target(dataset: Dataset, target: str | None) -> tuple[tuple[DomainData, ...], DomainData | None]:
-    """The domains to train on, and the unseen one, if one is named.
+def split_target(
+    dataset: Dataset, target: str | None, chosen: Sequence[str] | None = None
+) -> tuple[tuple[DomainData, ...], DomainData | None]:
+    """The domains to train on, all but the unseen one if none are `chosen`, and the unseen one, if one is named.
 
     Raises:
         DataError: no such domain, or none is left to train on.
     """
     if target is not None and target not in dataset.names:
         raise DataError(f"data.target = {target!r}: no such domain in {dataset.name}; {near(target, dataset.names)}")
-    sources = tuple(domain for domain in dataset.domains if domain.name != target)
+    for name in chosen or ():
+        if name not in dataset.names or name == target:
+            why = "is the unseen domain" if name == target else f"no such domain in {dataset.name}"
+            others = [other for other in dataset.names if other != target]
+            raise DataError(f"data.sources: {name} {why}; {near(name, others)}")
+    sources = tuple(d for d in dataset.domains if d.name != target and (chosen is None or d.name in chosen))
     if not sources:
         raise DataError(
             f"{dataset.name} has one domain only, {target}, and it is the unseen one: nothing is left to train on; "

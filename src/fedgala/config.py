@@ -7,7 +7,6 @@ The preset `paper` takes the paper at its word. Presets live in `presets`.
 """
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,8 +18,8 @@ from fedgala.settings import Section, setting
 
 NATIVE = 4096  # longest side that any stored picture may have
 UNIT_CHOICES = ("tensor", "layer", "model")
-BOUNDED = ("fedavg", "agreement")  # rules under which privacy knows how far one client moves the global model
 SSL_CHOICES = ["simclr", "moco", "byol", "simsiam", "adco", "darling", "fedx", "supervised"]  # see methods.add_loss
+BOUNDED = ("fedavg", "agreement")  # rules under which privacy knows how far one client moves the global model
 PREDICTING = ("byol", "simsiam", "fedx")
 
 
@@ -34,6 +33,9 @@ class DataConfig(Section):
         flag="--data",
     )
     target: str | None = setting(None, "the unseen domain, held out of training for the probe", flag="--target")
+    sources: tuple[str, ...] | None = setting(
+        None, "the domains to train on; all but the unseen one if not said", flag="--sources"
+    )
     size: int = setting(
         128,
         f"longest side of a stored picture, pixels; 0 keeps pictures as they are, up to {NATIVE}",
@@ -258,6 +260,9 @@ class RunConfig(Section):
         "", "name of the run's folder; made from data and target if empty", identity=False, flag="--name"
     )
     out: str = setting("runs", "where runs are kept", identity=False, flag="--out")
+    log: tuple[str, ...] = setting(
+        (), "where else records go", choices=("tensorboard", "wandb", "mlflow"), identity=False, flag="--log"
+    )
     seed: int = setting(0, "seed of all random decisions", low=0, flag="--seed")
     data: DataConfig = DataConfig()
     views: ViewsConfig = ViewsConfig()
@@ -315,39 +320,15 @@ class RunConfig(Section):
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested plain data `base` with the values of `over` on top."""
-    merged = dict(base)
-    for name, value in over.items():
-        below = merged.get(name)
-        merged[name] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
-    return merged
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The nested data of a TOML file.
+    """Nested plain data `base` with the values of `over` on top.
 
     Raises:
-        ConfigError: the file can't be read or is not TOML.
+        ConfigError: a name is a section in one and a value in the other.
     """
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"config {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config {path} is not TOML: {error}") from error
-
-
-def to_toml(config: RunConfig) -> str:
-    """A TOML file that gives `config` again; settings without a value are left out, as TOML has no null."""
-    data = config.to_dict()
-    lines = [f"{name} = {_toml(value)}" for name, value in data.items() if not isinstance(value, dict)]
-    for section, values in data.items():
-        if isinstance(values, dict):
-            lines += ["", f"[{section}]"]
-            lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it: as JSON does, but characters beyond the basic plane stand for themselves."""
-    return json.dumps(value, ensure_ascii=False)
+    merged = dict(base)
+    for name, value in over.items():
+        below = merged.get(name, value)
+        if isinstance(below, Mapping) != isinstance(value, Mapping):  # one of the two would be lost unseen
+            raise ConfigError(f"{name} is given as {below!r} and as {value!r}: write it as --dry-run prints it")
+        merged[name] = merge(below, value) if isinstance(value, Mapping) else value
+    return merged

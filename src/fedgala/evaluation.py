@@ -14,6 +14,7 @@ from fedgala.client import Trainer
 from fedgala.config import ProbeConfig
 from fedgala.data import augment
 from fedgala.data.domain import DomainData
+from fedgala.errors import DataError
 from fedgala.messages import ServerState
 from fedgala.records import Record
 
@@ -48,7 +49,10 @@ def evaluate(trainer: Trainer, sources: Sequence[DomainData], target: DomainData
     features = extract(trainer, target)
     classes = 1 + max(int(d.labels.max()) for d in (target, *sources) if d.labels is not None)
     record["knn"] = float(monitor.knn_accuracy_leave_one_out(features["encoder"], target.labels, config.neighbours))
-    record["probe"] = probe_features(features, target.labels, config, classes, seed)
+    try:
+        record["probe"] = probe_features(features, target.labels, config, classes, seed)
+    except DataError as error:
+        raise DataError(f"no probe of {target.name}: {error}") from error
     if trainer.method.classifies:
         answers = features["projector"].argmax(1)
         record["accuracy"] = float((answers == target.labels).float().mean())
@@ -62,16 +66,24 @@ def probe_features(
     features: Features, labels: Tensor, config: ProbeConfig, classes: int, seed: int
 ) -> dict[str, dict[str, list[float]]]:
     """Accuracies, 0 to 1, of linear probes within one labelled domain: part, share of labels, splits."""
+    return {
+        name: {
+            f"{ratio:g}": probe.accuracy(probe_tables(matrix, labels, ratio, config, classes, seed, name)).tolist()
+            for ratio in config.ratios
+        }
+        for name, matrix in features.items()
+    }
+
+
+def probe_tables(
+    matrix: Tensor, labels: Tensor, ratio: float, config: ProbeConfig, classes: int, seed: int, part: str
+) -> Tensor:
+    """(S, C, C) the answers of linear probes on one part's features, a table per split; rows are the true class."""
+    cuts = [seeds.generator(seed, "split", f"{ratio:g}", s) for s in range(config.splits)]
+    starts = [seeds.generator(seed, "probe", part, f"{ratio:g}", s) for s in range(config.splits)]
+    splits = probe.make_splits(labels, ratio, cuts, stratified=config.stratified)
     recipe = probe.Recipe(config.epochs, config.learning_rate)
-    out: dict[str, dict[str, list[float]]] = {name: {} for name in features}
-    for ratio in config.ratios:
-        cuts = [seeds.generator(seed, "split", f"{ratio:g}", s) for s in range(config.splits)]
-        splits = probe.make_splits(labels, ratio, cuts, stratified=config.stratified)
-        for name, matrix in features.items():
-            starts = [seeds.generator(seed, "probe", name, f"{ratio:g}", s) for s in range(config.splits)]
-            table = probe.linear_probe(matrix, labels, splits, starts, classes, recipe)
-            out[name][f"{ratio:g}"] = probe.accuracy(table).tolist()
-    return out
+    return probe.linear_probe(matrix, labels, splits, starts, classes, recipe)
 
 
 def _transfer(

@@ -30,3 +30,40 @@ class Observer:
 
     def note(self, line: str) -> None:
         """Something the user should know."""
+
+
+class Several(Observer):
+    """All of these observers, in order."""
+
+    def __init__(self, *observers: Observer):
+        self._observers = observers
+
+    def decoding(self, done: int, total: int) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.decoding(done, total)
+
+    def working(self, what: str) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.working(what)
+
+    def begin(self, config: RunConfig, folder: Path, steps: Mapping[str, int]) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.begin(config, folder, steps)
+
+    def step(self) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.step()
+
+    def record(self, record: "Record") -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.record(record)
+
+    def note(self, line: str) -> None:
+        """Passed on."""
+        for observer in self._observers:
+            observer.note(line)

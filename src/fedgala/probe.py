@@ -228,7 +228,10 @@ def _stratum(ratio: float, size: int) -> int:
 def _two_classes(labels: Tensor) -> list[int]:
     classes = sorted(set(labels.tolist()))
     if len(classes) < 2:
-        raise DataError(f"a probe needs images of at least 2 classes; these {len(labels)} are of {len(classes)}")
+        raise DataError(
+            f"a probe needs images of at least 2 classes; these {len(labels)} are of {len(classes)}: add some of "
+            "another, or go without labels, with no folders for classes"
+        )
     return classes
 
 

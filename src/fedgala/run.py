@@ -16,7 +16,7 @@ from typing import Protocol
 
 from fedgala import checkpoint, privacy, server
 from fedgala.checkpoint import Snapshot
-from fedgala.config import RunConfig, to_toml
+from fedgala.config import RunConfig
 from fedgala.errors import CheckpointError
 from fedgala.export import load_encoder
 from fedgala.memory import peak_memory
@@ -26,6 +26,7 @@ from fedgala.observe import Observer
 from fedgala.parameters import Layouts
 from fedgala.records import Record, Records
 from fedgala.storage import locked, write_private, write_text
+from fedgala.toml import to_toml
 
 COSINES = 64  # clients up to which a round's record holds the cosines between them
 

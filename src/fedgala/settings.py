@@ -7,6 +7,7 @@ the field, the value and what is allowed, whether it came from Python, a TOML fi
 import difflib
 import math
 import os
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -145,12 +146,17 @@ def _checked_tuple(path: str, value: Any, kind: Any, item: "Field[Any]") -> tupl
 
 def _convert(path: str, value: Any, kind: type) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ConfigError(f"{path}: a number of {value.bit_length()} bits is too large") from None
     if kind is str and isinstance(value, os.PathLike):
-        return os.fspath(value)
+        value = os.fspath(value)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         words = {float: "a number", int: "a whole number", bool: "true or false", str: "text"}
         raise ConfigError(f"{path} = {value!r}: expected {words[kind]}")
+    if isinstance(value, str) and re.search("[\0\ud800-\udfff]", value):
+        raise ConfigError(f"{path} = {value!r}: only text that UTF-8 can hold is allowed, without NUL; rename it")
     return value
 
 

@@ -4,6 +4,7 @@ A reader sees the old file or the new one, never half of one; a write that fails
 carry a checksum, because a damaged checkpoint that loads is worse than one that does not. Nothing is ever pickled.
 """
 
+import errno
 import json
 import os
 import zlib
@@ -25,6 +26,7 @@ except ImportError:  # Windows
 
 
 METADATA = "fedgala"  # the key of all metadata, as JSON
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # a network disk that keeps none
 KEPT = "nothing was changed; move it away to start afresh"
 
 
@@ -60,7 +62,7 @@ def locked(path: Path, busy: str) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
+        file = path.open("a")  # what is in it is the holder's
     except OSError as error:
         raise CheckpointError(f"can't use {path.parent}: {error.strerror}") from error
     with file:
@@ -69,6 +71,9 @@ def locked(path: Path, busy: str) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise CheckpointError(busy) from error
+            except OSError as error:
+                if error.errno not in NO_LOCKS:
+                    raise CheckpointError(f"can't lock {path}: {error.strerror}") from error
         yield
 
 

@@ -5,6 +5,7 @@ nothing but text: every value is parsed and checked by the configuration itself,
 Python, in TOML and on the command line.
 """
 
+import io
 import sys
 
 
@@ -18,4 +19,7 @@ def main() -> None:
         sys.exit(
             f"fedgala: the command line needs {error.name} (pip install {error.name}); fedgala.train works without"
         )
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not closed; a terminal that lacks a character shows its code
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))

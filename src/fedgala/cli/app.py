@@ -14,15 +14,16 @@ import typer
 
 from fedgala import __version__
 from fedgala.cli import data as data_commands
-from fedgala.cli import deploy, results
+from fedgala.cli import deploy, results, study
 from fedgala.cli.bench import bench
 from fedgala.cli.flags import configuration, with_settings
 from fedgala.cli.progress import Live, observer, say
-from fedgala.config import to_toml
+from fedgala.cli.report import report
 from fedgala.errors import FedgalaError
 from fedgala.methods import METHODS
 from fedgala.presets import PRESETS
 from fedgala.report.tables import table
+from fedgala.toml import to_toml
 
 app = typer.Typer(
     name="fedgala",
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.add_typer(data_commands.app, name="data")
 app.add_typer(deploy.app, name="deploy")
+app.add_typer(study.app, name="study")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say only what went wrong or needs attention")]
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
@@ -106,7 +108,7 @@ app.command("methods")(methods)
 app.command("bench")(with_settings(bench))
 app.command("probe")(results.probe)
 app.command("embed")(results.embed)
-app.command("report")(results.report)
+app.command("report")(report)
 app.command("demo")(results.demo)
 
 
@@ -115,7 +117,9 @@ def run(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     words = [word for word in arguments if word != "--debug"]
     try:
-        return _exit_code(lambda: app(words, prog_name="fedgala", standalone_mode=False))
+        code = _exit_code(lambda: app(words, prog_name="fedgala", standalone_mode=False))
+        print(end="", flush=True)  # or a full disk would show when nobody can say so any more
+        return code
     except FedgalaError as error:
         if debug:
             traceback.print_exc()

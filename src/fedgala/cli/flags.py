@@ -9,11 +9,12 @@ from typing import Any
 
 import typer
 
-from fedgala.config import RunConfig, merge, read_toml
+from fedgala.config import RunConfig, merge
 from fedgala.errors import ConfigError
 from fedgala.methods import method_settings
 from fedgala.presets import PRESETS
 from fedgala.settings import Section, leaves, near
+from fedgala.toml import read_toml
 
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 

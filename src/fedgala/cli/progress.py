@@ -79,7 +79,7 @@ class Plain(Observer):
     def begin(self, config: RunConfig, folder: Path, steps: Mapping[str, int]) -> None:
         """What is about to happen."""
         self.rounds, self.steps = config.federation.rounds, sum(steps.values())
-        clients = ", ".join(f"{name} ({count} steps)" for name, count in steps.items())
+        clients = ", ".join(f"{name} ({counted(count, 'step')})" for name, count in steps.items())
         if len(steps) > NAMED:
             clients = f"{len(steps)} clients with {min(steps.values())} to {max(steps.values())} steps each"
         self.line(f"{folder}: {counted(self.rounds, 'round')}, each of {clients}")

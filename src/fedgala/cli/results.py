@@ -1,6 +1,5 @@
-"""Commands about what comes out: features, probes, the report of a run, and the demonstration."""
+"""Commands about what comes out: features, probes, and the demonstration."""
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedgala.cli import study
 from fedgala.cli.data import Size
-from fedgala.cli.progress import evaluation_line, memory_line, observer, say
-from fedgala.config import DataConfig, ProbeConfig, RunConfig, read_toml
+from fedgala.cli.progress import observer, say
+from fedgala.config import DataConfig, ProbeConfig
 from fedgala.errors import ConfigError, DataError
 from fedgala.report.tables import cell, table
 from fedgala.settings import near
@@ -86,38 +86,18 @@ def probe(
         if part.labels is None:
             say(f"{part.name}: no labels, no probe")
             continue
-        found = probe_features({"encoder": features}, part.labels, config, len(dataset.classes), 0)["encoder"]
+        try:
+            found = probe_features({"encoder": features}, part.labels, config, len(dataset.classes), 0)["encoder"]
+        except DataError as error:  # too few pictures or classes
+            if domain is not None:
+                raise
+            say(f"{part.name}: no probe, {error}")
+            continue
         rows.append([part.name, str(len(part)), *(cell(values) for values in found.values())])
     if not rows:
-        raise DataError(f"{data}: no labels; a probe needs DIR/<domain>/<class>/ folders")
+        raise DataError(f"{data}: nothing to probe; a probe needs DIR/<domain>/<class>/ folders")
     print(table(["accuracy, %", "pictures", *(f"{ratio:.0%} labels" for ratio in config.ratios)], rows))
     print(f"mean ± standard deviation over {splits} random splits")
-
-
-def report(run: Annotated[Path, typer.Argument(help="the folder of a run", show_default=False)]) -> None:
-    """Say how a run went, and draw its curves again.
-
-    **fedgala report runs/shapes-sketch-0a1b2c3d**
-    """
-    from fedgala.report.plots import draw_curves
-    from fedgala.run import Run
-
-    if not (run / "config.toml").exists():
-        raise ConfigError(f"{run} is not the folder of a run: it has no config.toml")
-    found = Run(RunConfig.from_dict(read_toml(run / "config.toml")), run)
-    rounds, evaluations = found.records.read("round"), found.records.read("evaluation")
-    state = "finished" if found.finished else f"{len(rounds)} of {found.config.federation.rounds} rounds done"
-    print(f"{run}: {state}")
-    if rounds:
-        seconds = sum(record["seconds"] for record in rounds)
-        print(f"loss {rounds[0]['loss']:.3f} -> {rounds[-1]['loss']:.3f} in {seconds:.0f} s of training")
-        if rounds[-1]["peak_memory"]:
-            print(memory_line(rounds[-1]))
-    for record in evaluations:
-        print(evaluation_line(record))
-    drawn = draw_curves(found, observer(quiet=True))
-    if drawn:
-        print(f"curves: {drawn}")
 
 
 def demo(
@@ -130,14 +110,14 @@ def demo(
 
     Uses the embedded data set **shapes** and takes minutes on two cores. Once more finishes what is missing.
     """
-    from fedgala.studies.demo import RATIO, ROUNDS, run_demo
+    from fedgala.studies.demo import ROUNDS, run_demo
 
     began = time.monotonic()
-    result = run_demo(out, range(seeds), rounds or ROUNDS, jobs or os.cpu_count() or 1, say)
-    print(f"\nLinear probe with {RATIO:.0%} of the unseen domain's labels; mean ± spread over {seeds} seeds\n")
-    print(f"{result.table}\n\n{result.margins}\n")
+    result = run_demo(out, range(seeds), rounds or ROUNDS, jobs, study.watcher())
+    print(f"\n{result.table}")
     print(f"pictures  {result.pictures}\nplots     {result.run.folder / 'plots'}\nencoder   {result.run.encoder_path}")
     print(f"took {time.monotonic() - began:.0f} s")
+    study.ending(result.summary)
 
 
 def _encoded(encoder: Path, dataset: "Dataset", device: str) -> "list[Tensor]":

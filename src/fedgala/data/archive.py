@@ -117,7 +117,7 @@ def read_archive(path: Path) -> Tree:
 
     Files that do not share one top folder are given that of the archive's own name, as careful unpackers do.
     """
-    path = Path(os.path.abspath(path.expanduser()))
+    path = Path(os.path.abspath(os.path.expanduser(path)))
     archive = Archive(path)
     index = recall("archives", digest(VERSION, archive.stamp), lambda: _index(archive))
     stem = printable(re.sub(r"(\.tar)?\.\w+$", "", path.name))

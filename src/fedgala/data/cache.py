@@ -39,10 +39,17 @@ class Kept:
 
 
 def default_cache() -> Path:
-    """``$FEDGALA_CACHE``, else ``$XDG_CACHE_HOME/fedgala``, else ``~/.cache/fedgala``."""
+    """``$FEDGALA_CACHE``, else ``$XDG_CACHE_HOME/fedgala``, else ``~/.cache/fedgala``.
+
+    Raises:
+        ConfigError: there is no home folder, and none of the two is set.
+    """
     if chosen := os.environ.get("FEDGALA_CACHE"):
-        return Path(chosen).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedgala"
+        return Path(os.path.expanduser(chosen))
+    base = Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache"))
+    if base.parts[:1] == ("~",):  # as in a container whose user has no name
+        raise ConfigError("there is no home folder to keep pictures in: set FEDGALA_CACHE to a folder for them")
+    return base / "fedgala"
 
 
 def digest(*values: object) -> str:

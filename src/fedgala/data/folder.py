@@ -113,7 +113,7 @@ class Tree:
 
 def walk(root: Path) -> Tree:
     """The tree of a directory; DataError where there is none, or a part of it cannot be read."""
-    root = Path(os.path.abspath(root.expanduser()))
+    root = Path(os.path.abspath(os.path.expanduser(root)))
     loops: list[str] = []
     folders = tuple(_walk(str(root), (), (os.path.realpath(root),), loops))
     remarks = (f"{counted(len(loops), 'folder')} not followed, a circle or too deep: {some(loops)}",) if loops else ()
@@ -141,7 +141,7 @@ def absent(path: Path) -> DataError:
         parent, wanted = parent.parent, parent.name
     try:
         with os.scandir(parent) as entries:
-            names = {entry.name.casefold(): entry.name for entry in entries}
+            names = {it.name.casefold(): it.name for it in entries if it.name != wanted}  # a link to nothing is there
     except OSError:
         names = {}
     near = difflib.get_close_matches(wanted.casefold(), names, n=1)

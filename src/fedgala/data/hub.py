@@ -4,6 +4,7 @@ The library is an extra, imported when such a name is met and never before. What
 own cache, where other programs find it too.
 """
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def _load(place: str) -> Any:
             f"'{HUB}{printable(place)}' is read by the library datasets, which is not installed: "
             "pip install 'fedgala[hf]'"
         ) from error
-    path = Path(place).expanduser()
+    path = Path(os.path.expanduser(place))
     _refuse_no_such_path(place, path)
     try:
         with _hushed():

@@ -4,6 +4,7 @@
 also behind a NAME, is left to `hub`.
 """
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,6 +30,8 @@ def resolve(named: str | Path) -> Listing:
     Raises:
         DataError: there is nothing at the path, or nothing that can be read as a data set.
     """
+    if not str(named):
+        raise DataError("there is no folder or archive '': name one, hf:OWNER/NAME, or shapes")
     only, path = _split(str(named))
     if path.as_posix().startswith(HUB):
         return read_hub(path.as_posix(), only)
@@ -47,7 +50,7 @@ def resolve(named: str | Path) -> Listing:
 
 def read_tree(path: Path) -> Tree:
     """The files of a folder or an archive; archives in a folder without pictures are read as if unpacked there."""
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))  # which leaves a home that is not there as it is, to be named
     if path.is_file():
         return read_archive(path)
     if path.exists() and not path.is_dir():

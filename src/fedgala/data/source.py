@@ -43,7 +43,11 @@ def open_listing(listing: Listing, config: DataConfig, watcher: Observer) -> tup
         watcher.note(line)
     reports: list[Report] = []
     dataset = open_store(
-        listing, config.size or NATIVE, strict=config.strict, progress=watcher.decoding, report=reports.append
+        listing,
+        config.size or NATIVE,
+        strict=config.strict,
+        progress=lambda done, total: watcher.decoding(done // 2, total // 2),  # it counts reading and decoding
+        report=reports.append,
     )
     for line in filter(None, (report.line() for report in reports)):
         watcher.note(line)

@@ -124,7 +124,7 @@ def _build(stage: Path, key: str, listing: Listing, looks: Sequence[Look], size:
     channels = 1 if all(look.gray for look in good) else 3
     needed, free = len(good) * channels * canvas**2, shutil.disk_usage(stage).free
     if needed > free:
-        raise OSError(errno.ENOSPC, f"{needed / 1e9:,.1f} GB needed, {free / 1e9:,.1f} GB free")
+        raise OSError(errno.ENOSPC, f"{needed / 1e6:,.0f} MB needed, {free / 1e6:,.0f} MB free")
     before, steps = len(looks) + len(skipped), 2 * len(looks)
     with open(stage / IMAGES, "wb") as file:
         pictures, undecoded = decode_into(file, good, channels, canvas, lambda done: progress(before + done, steps))

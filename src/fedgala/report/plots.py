@@ -1,6 +1,8 @@
 """Pictures of a run: how it went, and what its clients saw. Without matplotlib a run is complete but for these."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +34,9 @@ def draw_run(run: Run, clients: Sequence[DomainData], target: DomainData | None,
         from matplotlib.figure import Figure
 
         shown = [*clients[:SHOWN], *([target] if target else [])]
-        save(clients_figure(Figure(layout="constrained"), clients), run.folder / "plots" / "clients.png")
-        save(views_figure(Figure(layout="constrained"), run.config, shown), run.folder / "plots" / "views.png")
+        with plain_names():
+            save(clients_figure(Figure(layout="constrained"), clients), run.folder / "plots" / "clients.png")
+            save(views_figure(Figure(layout="constrained"), run.config, shown), run.folder / "plots" / "views.png")
 
 
 def draw_curves(run: Run, watcher: Observer) -> Path | None:
@@ -44,8 +47,19 @@ def draw_curves(run: Run, watcher: Observer) -> Path | None:
         watcher.note("no plots: matplotlib is not installed")
         return None
     path = run.folder / "plots" / "training.png"
-    save(training_figure(Figure(figsize=(10, 6.4), layout="constrained"), run), path)
+    with plain_names():
+        save(training_figure(Figure(figsize=(10, 6.4), layout="constrained"), run), path)
     return path
+
+
+@contextmanager
+def plain_names() -> Iterator[None]:
+    """Draw names as they are: dollars enclose no formula, and what the font lacks is a box without a warning."""
+    from matplotlib import rc_context
+
+    with rc_context({"text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 def save(figure: "Figure", path: Path) -> None:
@@ -143,16 +157,21 @@ def views_figure(figure: "Figure", config: RunConfig, domains: Sequence[DomainDa
     """For each domain a row of pictures, and under it the two views that training might see of each."""
     figure.set_size_inches(1.1 * PICTURES + 1, 3.5 * len(domains) + 0.3)
     grid = figure.subplots(3 * len(domains), PICTURES, squeeze=False)
-    views = augment.Views(**config.views.to_dict())
     for row, domain in enumerate(domains):
-        chance = seeds.generator(config.seed, "pictures", domain.name)
-        some = domain.take(torch.randperm(len(domain), generator=chance)[:PICTURES]).to(torch.device("cpu"))
-        draws = augment.draw(some.sizes.repeat(2, 1), views, chance)
-        both = augment.apply(some.pictures(), draws, views.crop)
+        some, first, second = sample_views(config, domain)
         _row(grid[3 * row], [_picture(some, i) for i in range(len(some))], domain.name)
-        _row(grid[3 * row + 1], list(both[: len(some)]), "a view")
-        _row(grid[3 * row + 2], list(both[len(some) :]), "another view")
+        _row(grid[3 * row + 1], list(first), "a view")
+        _row(grid[3 * row + 2], list(second), "another view")
     return figure
+
+
+def sample_views(config: RunConfig, domain: DomainData) -> tuple[DomainData, Tensor, Tensor]:
+    """Some pictures of a domain, and two views of each as training draws them: (n, 3, crop, crop) in [0, 1]."""
+    views = augment.Views(**config.views.to_dict())
+    chance = seeds.generator(config.seed, "pictures", domain.name)
+    some = domain.take(torch.randperm(len(domain), generator=chance)[:PICTURES]).to(torch.device("cpu"))
+    both = augment.apply(some.pictures(), augment.draw(some.sizes.repeat(2, 1), views, chance), views.crop)
+    return some, both[: len(some)], both[len(some) :]
 
 
 def _picture(data: DomainData, index: int) -> Tensor:

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from fedgala.observe import Observer
 from fedgala.presets import PRESETS
 from fedgala.records import Record
 from fedgala.run import RoundLoop, Run
+from fedgala.services import logged
 from fedgala.settings import leaves, near
 from fedgala.ssl import METHODS
 
@@ -90,14 +91,14 @@ def serve(grid: Grid, config: RunConfig, settings: DeployConfig, watcher: Observ
     layouts = trainer.model.layouts
     engine = FlowerEngine(grid, config, settings, layouts)
     engine.note = watcher.note
-    with run.opened():
+    with run.opened(), logged(run, watcher) as observer:
         loop = RoundLoop(
             run=run,
             engine=engine,
             layouts=layouts,
             evaluate=partial(evaluate, trainer, [], unseen) if unseen else None,
             metadata={"run": config.hash, "data": "sites"},
-            watcher=watcher,
+            watcher=observer,
             saving=float("inf"),
         )
         watcher.begin(config, run.folder, {})
@@ -153,9 +154,10 @@ def configurations(given: Mapping[str, Any]) -> tuple[RunConfig, DeployConfig]:
             nested = merge(nested, below)
     deploy = nested.pop("deploy", {})
     lists = {path for path, kind, _ in leaves(RunConfig) if "tuple" in str(kind)}
-    for section, name in lists:
-        if isinstance(nested.get(section, {}).get(name), str):
-            nested[section][name] = json.loads(nested[section][name])
+    for *sections, name in lists:
+        place = reduce(lambda within, section: within.get(section, {}), sections, nested)
+        if isinstance(place.get(name), str):
+            place[name] = json.loads(place[name])
     named = merge(PRESETS[preset] if preset else {}, method_settings(str(given.get("method") or "") or None, "method"))
     return RunConfig.from_dict(merge(named, nested)), DeployConfig.from_dict(deploy)
 

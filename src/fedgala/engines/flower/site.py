@@ -178,7 +178,9 @@ def simulated_name(config: str, index: int) -> str:
 
 
 def _clients(config: RunConfig, watcher: Observer) -> tuple[DomainData, ...]:
-    return share_out(split_target(open_dataset(config.data, watcher), config.data.target)[0], config)
+    return share_out(
+        split_target(open_dataset(config.data, watcher), config.data.target, config.data.sources)[0], config
+    )
 
 
 def _states(folder: Path) -> list[Path]:
