@@ -430,6 +430,7 @@ def test_a_quorum_that_is_lost_ends_the_run_with_its_reason(machines: Machines, 
 def test_the_command_ends_with_a_code_that_tells(machines: Machines, config: RunConfig, tmp_path: Path) -> None:
     code = "import sys; from fedgala.cli import main; main()"
     words = ["deploy", "run", str(machines.server.folder), "--preset", "cpu", "--rounds", "1", "--batch-size", "32"]
+    words += ["--sites", "2"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "round 1  loss" in done.stderr and "encoder.safetensors" in done.stdout
