@@ -5,9 +5,10 @@
     python benchmarks/deploy.py --json FILE --page PAGE --read           measure nothing, show those that were kept
 
 A round is one step of four views, so that what is measured is the way there and back: starting a client, torch, the
-model, sending and checking arrays. Seconds are from question to answer, the median over sites and rounds from the
-second on; Flower asks for answers every few seconds, so less than that is not seen. The reference is sent in the first
-round after the server's process was stopped, when nothing is known of what sites hold.
+model, sending and checking arrays. Two sites take part in the same rounds, one with its worker and one without, so that
+a busy machine does the same to both. Seconds are from question to answer, from the second round on; Flower asks for
+answers every few seconds, so less than that is not seen. The reference is sent in the first round after the server's
+process was stopped, when nothing is known of what sites hold.
 """
 
 import argparse
@@ -50,22 +51,23 @@ MODELS: dict[str, dict[str, Any]] = {
     "resnet18": {"encoder": "resnet18", "projector_hidden": 64, "projector_output": 64},
     "paper": {"encoder": "resnet18"},
 }
-SITES = ("cartoon", "photo")
-ROUNDS = 5
-STOPPED = 3  # rounds after which the server's process is stopped once
+COLD, WARM = SITES = ("cartoon", "photo")
+ROUNDS = 4
+STOPPED = 2  # rounds after which the server's process is stopped once
 BEGIN, END = "<!-- cost: computed -->", "<!-- cost: end -->"
-HEAD = ("model", "", "MB to a site", "MB back", "seconds", "least to most", "ratio to warm")
+HEAD = ("model", "", "MB to a site", "MB back", "seconds", "ratio to warm")
 
 
-def measure(model: str, worker: bool, transport: str, place: Path, pictures: Path) -> list[Record]:
-    """The records of a run of `ROUNDS` rounds in a fresh deployment; one with workers is stopped on the way."""
+def measure(model: str, rounds: int, transport: str, place: Path, pictures: Path) -> list[Record]:
+    """The records of a run in a fresh deployment; one that is long enough is stopped on the way."""
     server = create(place, SITES, "127.0.0.1", free_port(), secure=True, insist=False)
     control = Control(server, environment(server.folder / "flwr"))
     config = RunConfig.from_dict(
         {
+            "name": model,
             "model": MODELS[model],
             "data": {"size": 32},
-            "federation": {"rounds": ROUNDS, "epochs": 0.01, "batch_size": 2},
+            "federation": {"rounds": rounds, "epochs": 0.01, "batch_size": 2},
             "engine": {"threads": 1, "device": "cpu"},
         }
     )
@@ -77,18 +79,17 @@ def measure(model: str, worker: bool, transport: str, place: Path, pictures: Pat
             site = read_site(place / "sites" / name)
             command = supernode_command(site, pictures / name / name)
             with (site.folder / "node.toml").open("a") as told:
-                told.write(f"worker = {json.dumps(worker)}\n")
+                told.write(f"worker = {json.dumps(name == WARM)}\n")
             held.callback(stop, start(command, site.folder / "flwr", site.folder / "log"))
             held.callback(stop_worker, site)
         run = Run(config, replace(config, out=str(server.folder / config.out)).folder)
-        stopper = threading.Thread(target=stop_after if worker else int, args=(control, run) if worker else ())
-        stopper.start()
+        if rounds > STOPPED:
+            threading.Thread(target=stop_after, args=(control, run), daemon=True).start()
         settings = DeployConfig(min_sites=len(SITES), deadline=300, transport=transport)
         try:
             operate(server, config, settings, False, lambda line: None)
         except FedgalaError:  # it was stopped, and goes on
             operate(server, config, settings, False, lambda line: None)
-        stopper.join()
         return run.records.read("round")
 
 
@@ -100,38 +101,38 @@ def stop_after(control: Control, run: Run) -> None:
     control.stop(number)
 
 
-def found_in(model: str, cold: list[Record], warm: list[Record], half: list[Record]) -> list[Record]:
+def found_in(model: str, records: Sequence[Record], half: Sequence[Record]) -> list[Record]:
     """What is kept: for each way of running a round, bytes and all seconds."""
-    first = sum(warm[0]["sent"].values())
-    whole = [record for record in warm[1:] if sum(record["sent"].values()) > 1.5 * first]
+    least = min(records[0]["sent"].values())
+    whole = [record for record in records[1:] if record["sent"][WARM] > 1.5 * least]
+    plain = [record for record in records[1:] if record not in whole]
     ways = {
-        "cold client": cold[1:],
-        "warm site": [record for record in warm[1:] if record not in whole],
-        "warm, reference sent": whole,
-        "warm, bfloat16": [r for r in half[1:] if sum(r["sent"].values()) == sum(half[0]["sent"].values())],
+        "cold client": (COLD, plain),
+        "warm site": (WARM, plain),
+        "warm, reference sent": (WARM, whole),
+        "warm, bfloat16": (WARM, half[1:]),
     }
     return [
         {
             "model": model,
             "way": way,
-            **{key: max(max(record[key].values()) for record in records) for key in ("sent", "received")},
-            "seconds": [value for record in records for value in record["site_seconds"].values()],
+            **{key: max(record[key][site] for record in some) for key in ("sent", "received")},
+            "seconds": [record["site_seconds"][site] for record in some],
         }
-        for way, records in ways.items()
+        for way, (site, some) in ways.items()
     ]
 
 
 def rows_of(found: Sequence[Record]) -> list[list[str]]:
     """A row for each way of running a round, with its ratio to a warm site of the same model."""
-    base = {it["model"]: statistics.median(it["seconds"]) for it in found if it["way"] == "warm site"}
+    base = {it["model"]: statistics.fmean(it["seconds"]) for it in found if it["way"] == "warm site"}
     return [
         [
             it["model"],
             it["way"],
             *(f"{it[key] / 1e6:.1f}" for key in ("sent", "received")),
-            f"{(middle := statistics.median(it['seconds'])):.1f}",
-            f"{min(it['seconds']):.1f} to {max(it['seconds']):.1f}",
-            f"{middle / base[it['model']]:.2f}",
+            ", ".join(f"{value:.1f}" for value in it["seconds"]),
+            f"{statistics.fmean(it['seconds']) / base[it['model']]:.2f}",
         ]
         for it in found
     ]
@@ -141,7 +142,9 @@ def page_table(kept: Record) -> str:
     """The table as the page on deployment shows it."""
     machine = kept["machine"]
     lines = [f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD), *rows_of(kept["found"]))]
-    return "\n".join([*lines, "", f"*{len(SITES)} sites and the server on one machine: {machine}.*"])
+    return "\n".join(
+        [*lines, "", f"*{len(SITES)} sites and the server on one machine: {machine}; a load of {kept['load']:.0f}.*"]
+    )
 
 
 def put_into(page: Path, text: str) -> None:
@@ -157,14 +160,15 @@ def measure_all(models: Sequence[str]) -> Record:
     with tempfile.TemporaryDirectory() as root:
         pictures, _ = write_pictures(Path(root, "pictures"))
         for model in models:
-            cold, warm, half = (
-                measure(model, worker, transport, Path(root, f"{model}-{worker}-{transport}"), pictures)
-                for worker, transport in ((False, "float32"), (True, "float32"), (True, "bfloat16"))
+            whole, half = (
+                measure(model, rounds, transport, Path(root, f"{model}-{transport}"), pictures)
+                for rounds, transport in ((ROUNDS, "float32"), (STOPPED, "bfloat16"))
             )
-            found += found_in(model, cold, warm, half)
+            found += found_in(model, whole, half)
             print(f"{model}: measured", flush=True)
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "flwr"))
-    return {"machine": f"{platform.machine()}, {os.cpu_count()} cores, no GPU, {versions}", "found": found}
+    machine = f"{platform.machine()}, {os.cpu_count()} cores, no GPU, {versions}"
+    return {"machine": machine, "load": os.getloadavg()[2], "found": found}
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from fedgala.data import decode
 from fedgala.data.archive import ArchiveSource
 from fedgala.data.catalog import CATALOG
 from fedgala.data.check import Check
+from fedgala.data.decode import Skipped
 from fedgala.data.folder import FileSource
 from fedgala.data.listing import Item, Listing
 from fedgala.data.resolve import resolve
@@ -116,6 +117,9 @@ def test_the_release_is_told_by_its_counts(name: str) -> None:
         ending = f" ({release.name})" if release.name else ""
         whole = Check(Listing(name, Path(), tuple(items), known=name), (), ())
         assert (whole.verdict, whole.complete) == (f"{name}, complete{ending}", True)
+        more = [*items, Item(items[0].domain, items[0].label, "bad.png", FileSource(""))]
+        bad = Skipped(items[0].domain, "bad.png", "truncated")
+        assert not Check(Listing(name, Path(), tuple(more), known=name), (bad,), ()).complete
         part = Check(Listing(name, Path(), tuple(items[1:]), known=name), (), ())
         assert part.verdict == f"{name}, not complete{ending}: 1 picture missing, 0 extra"
 

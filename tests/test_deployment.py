@@ -3,6 +3,7 @@
 import datetime
 import json
 import re
+import runpy
 import shutil
 import socket
 import ssl
@@ -297,6 +298,16 @@ def test_units_start_what_there_is(server: Server, unit: str, said: str, capsys:
     (line,) = (line for line in path.read_text().splitlines() if line.startswith("ExecStart="))
     assert command(line.split()[1:]) == 2 and said in capsys.readouterr().err
     assert f"systemctl enable --now {path.stem}" in path.read_text()
+
+
+def test_the_page_shows_the_costs_that_were_measured() -> None:
+    """Made by ``python benchmarks/deploy.py --json results/bench/deploy.json --page docs/deploy.md``."""
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "deploy.py"))
+    kept = json.loads((ROOT / "results" / "bench" / "deploy.json").read_text())
+    assert len(kept["found"]) == 4 * len(benchmark["MODELS"]) and all(it["seconds"] for it in kept["found"])
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    shown = page.split(benchmark["BEGIN"])[1].split(benchmark["END"])[0].strip()
+    assert shown == benchmark["page_table"](kept)
 
 
 def test_scripts_are_shell(server: Server) -> None:

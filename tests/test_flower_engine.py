@@ -243,6 +243,16 @@ def test_sites_that_do_not_come_stop_the_run_by_name(grid: InProcessGrid, tiny: 
         deployed(grid, tiny(), replace(QUICK, patience=0.05))
 
 
+def test_sites_that_do_not_come_are_missed_for_a_while_where_the_others_are_enough(
+    grid: InProcessGrid, tiny: Make
+) -> None:
+    node_of(grid, "dark").online = False
+    config = tiny(federation={"rounds": 1})
+    run = deployed(grid, config, replace(QUICK, min_sites=1, sites=2, patience=0.05))
+    assert list(rounds(run)[0]["clients"]) == ["bright"]
+    assert "1 of 2 sites are here (bright) after 0 s: going on" in (config.folder / "log.jsonl").read_text()
+
+
 def test_a_site_that_joins_late_takes_part(grid: InProcessGrid, tiny: Make, folder: Path, tmp_path: Path) -> None:
     late = grid.site(99, "late", folder / "plain", tmp_path / "kept")
     late.online = False

@@ -16,7 +16,7 @@ from PIL import Image
 from fedgala.data import decode
 from fedgala.data.decode import in_order, map_images
 from fedgala.data.listing import PictureError
-from fedgala.data.pictures import probe, read_picture
+from fedgala.data.pictures import _draft, probe, read_picture
 
 RED, BLUE, WHITE = (255, 0, 0), (0, 0, 255), (255, 255, 255)
 
@@ -153,6 +153,9 @@ def test_a_jpeg_decoded_at_a_fraction_looks_as_one_decoded_whole() -> None:
     image = Image.fromarray((127 + 60 * np.stack([np.sin(x), np.cos(y), np.sin(x + y)], 2)).astype(np.uint8))
     data = encoded(image, "JPEG", quality=95)
     whole = np.asarray(Image.open(io.BytesIO(data)).resize((100, 75), Image.Resampling.BICUBIC))
+    opened = Image.open(io.BytesIO(data))
+    _draft(opened, 100)
+    assert opened.size == (250, 188)  # a quarter: at least twice what is asked for
     drafted = read_picture(data, 100, 3)
     assert drafted.shape == whole.shape
     assert np.abs(drafted.astype(int) - whole).max() <= 5

@@ -1,5 +1,6 @@
 """A run survives everything: kills at any moment, Ctrl-C, full disks, damaged files."""
 
+import json
 import os
 import random
 import signal
@@ -195,6 +196,34 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_not_deleted(tiny: Make, dam
     with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors.*damaged"):
         api.train(run.config)
     assert run.checkpoint_path.read_bytes() == broken
+
+
+def rewrite_metadata(path: Path, change: Callable[[Any], Any]) -> None:
+    """Change what a safetensors file says of itself, and nothing else."""
+    content = path.read_bytes()
+    size = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:size])
+    header["__metadata__"]["fedgala"] = json.dumps(change(json.loads(header["__metadata__"]["fedgala"])))
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[size:])
+
+
+@pytest.mark.parametrize("change", [{"round": "0"}, {"round": "-1"}, {"run": "0"}, {"checksum": []}])
+def test_a_checkpoint_whose_words_were_changed_is_refused(tiny: Make, change: dict[str, Any]) -> None:
+    run = interrupted(tiny())
+    rewrite_metadata(run.checkpoint_path, lambda words: {**words, **change})
+    with pytest.raises(CheckpointError, match=r"checkpoint\.safetensors is damaged: its checksum does not match"):
+        api.train(run.config)
+
+
+def test_an_encoder_whose_words_were_changed_is_refused(tiny: Make) -> None:
+    path = api.train(tiny()).encoder_path
+    rewrite_metadata(path, lambda words: {**words, "crop": "99"})
+    with pytest.raises(CheckpointError, match="is damaged: its checksum does not match"):
+        load_encoder(path)
+    rewrite_metadata(path, lambda words: 3)
+    with pytest.raises(CheckpointError, match="was not written by fedgala"):
+        load_encoder(path)
 
 
 def test_damaged_records_are_refused_by_line(tiny: Make) -> None:

@@ -298,7 +298,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(root: Path, cache: Path, mon
     assert "cannot be written (file too large): make room" in message
     assert list((cache / "stores").iterdir()) == []
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 10))
-    assert "cannot be written (0.0 GB needed, 0.0 GB free)" in refused(DataError, root, cache)
+    assert "cannot be written (0 MB needed, 0 MB free)" in refused(DataError, root, cache)
     assert list((cache / "stores").iterdir()) == []
 
 

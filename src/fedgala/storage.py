@@ -96,7 +96,7 @@ def write_text(path: Path, text: str) -> None:
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write named tensors with `metadata` and a checksum, whole or not at all."""
     dense = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    described = json.dumps({**metadata, "checksum": _checksum(dense)}, sort_keys=True)
+    described = json.dumps({**metadata, "checksum": f"{_checksum(dense)}-{_of_words(metadata)}"}, sort_keys=True)
     # one key, since safetensors writes several in any order, and equal tensors should make equal files
     write_atomically(path, lambda temporary: safetensors.torch.save_file(dense, temporary, {METADATA: described}))
 
@@ -113,13 +113,18 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error
-    except (OSError, ValueError, safetensors.SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} is damaged or not a safetensors file ({error}); {KEPT}") from error
-    if "checksum" not in metadata:
+    if not isinstance(metadata, dict) or "checksum" not in metadata:
         raise CheckpointError(f"{path} was not written by fedgala: it has no checksum")
-    if metadata["checksum"] != _checksum(tensors):
+    content, _, words = str(metadata.pop("checksum")).partition("-")
+    if content != _checksum(tensors) or words not in ("", _of_words(metadata)):  # older files have no sum of them
         raise CheckpointError(f"{path} is damaged: its checksum does not match; {KEPT}")
     return tensors, metadata
+
+
+def _of_words(metadata: Mapping[str, object]) -> str:
+    return f"{zlib.crc32(json.dumps(dict(metadata), sort_keys=True).encode()):08x}"
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:

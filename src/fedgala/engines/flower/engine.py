@@ -66,19 +66,20 @@ class FlowerEngine:
         self._needed = max(settings.min_sites, settings.sites)
 
     def clients(self) -> Sequence[str]:
-        """The sites that are there, once enough are.
+        """The sites that are there, once all are that the first round waits for, or a quorum after some patience.
 
         Raises:
-            TrainingError: they did not come in time.
+            TrainingError: no quorum came in time.
         """
         end, said = time.monotonic() + self.settings.patience, 0
         while len(there := self.roll_call()) < self._needed:
             here = f"{len(there)} of {self._needed} sites are here ({', '.join(there) or 'none'})"
             if time.monotonic() > end:
-                raise TrainingError(
-                    f"{here} after {self.settings.patience:.0f} s: start the others, or lower --min-sites; the same "
-                    "command goes on"
-                )
+                here += f" after {self.settings.patience:.0f} s"
+                if len(there) < self.settings.min_sites:
+                    raise TrainingError(f"{here}: start the others, or lower --min-sites; the same command goes on")
+                self.note(f"{here}: going on without the others, who may join later")
+                break
             if said != len(there) + 1:
                 self.note(f"{here}: waiting for the others")
                 said = len(there) + 1

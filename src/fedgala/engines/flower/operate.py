@@ -15,7 +15,8 @@ from fedgala.errors import ConfigError, FedgalaError, TrainingError
 from fedgala.run import Run
 
 POLL = 0.5  # seconds between looks at the run's log
-ASK = 5.0  # seconds between questions to Flower
+ASK = 20.0  # seconds between questions to Flower, each of which starts a program
+ENDING = 1.0  # the same once the run has said that it ends
 SILENT = 60.0  # seconds without an answer after which the server is taken for dead
 
 Say = Callable[[str], None]
@@ -62,15 +63,16 @@ def follow(control: Control, number: int, log: "Tail", say: Say) -> str:
     Raises:
         FedgalaError: the server has not answered for a while.
     """
-    reason, asked, answered, ended = "", 0.0, time.monotonic(), False
+    reason, asked, answered, ended, pause = "", time.monotonic(), time.monotonic(), False, ASK
     while True:
         for event in log.new():
             reason = str(event.get("reason", reason))
+            pause = ENDING if event["event"] in ("finished", "stopped") else pause
             if line := told(event):
                 say(line)
         if ended:
             return reason
-        if time.monotonic() - asked > ASK:
+        if time.monotonic() - asked > pause:
             asked = time.monotonic()
             try:
                 ended = str(control.run(number).get("status", "")).startswith("finished")

@@ -13,7 +13,10 @@ class DeployConfig(Section):
 
     min_sites: int = setting(2, "sites without whose updates a round does not count", low=1, flag="--min-sites")
     sites: int = setting(
-        0, "sites that the first round waits for; 0: all that the deployment has", low=0, flag="--sites"
+        0,
+        "sites that the first round waits for, while patience lasts; 0: all that the deployment has",
+        low=0,
+        flag="--sites",
     )
     deadline: float = setting(1800.0, "seconds that a site has for a round", above=0, high=86400, flag="--deadline")
     patience: float = setting(
