@@ -144,6 +144,7 @@ def test_only_records_are_enough_to_be_done(tiny: Make) -> None:
     assert task.done() and not replace(task, measures=("shift",)).done()
 
 
+@pytest.mark.slow
 def test_what_is_measured_after_training_is_done_too(tiny: Make) -> None:
     task = Task(tiny(), ("shift",))
     run([Task(task.config)])

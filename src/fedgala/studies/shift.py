@@ -106,6 +106,8 @@ def measure_shift(run: Run, batches: int = BATCHES, pairs: int = PAIRS) -> Recor
     """
     config = run.config
     device = choose_device(config.engine.device)
+    if config.engine.threads:
+        torch.set_num_threads(config.engine.threads)
     dataset = open_dataset(config.data, Observer())
     domains, _ = place(dataset.domains, device, 1 << 40)
     trainer = Trainer(config, device, classes=len(dataset.classes))
