@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import pytest
@@ -16,15 +17,17 @@ from fedgala.cli.app import run as command
 from fedgala.config import RunConfig
 from fedgala.observe import Observer
 from fedgala.probe import accuracy
-from fedgala.records import Record
+from fedgala.records import Record, Records
 from fedgala.report.look import look, nearest, principal, spread
 from fedgala.run import Run
+from fedgala.studies.outcome import Entry
 
 pytest.importorskip("plotly", reason="needs fedgala[report]")
 
 from fedgala.report import alignment_figures, figures
 from fedgala.report.members import find_members
 from fedgala.report.run_page import unit_names
+from fedgala.report.study_page import write_study_page
 
 Make = Callable[..., RunConfig]
 
@@ -243,24 +246,41 @@ def test_page_of_a_folder_lays_runs_side_by_side(trained: Run, tmp_path: Path) -
     assert "3 of 3" in text
 
 
-def test_a_study_names_its_runs(trained: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = tmp_path / "runs"
-    shutil.copytree(trained.folder, runs / trained.folder.name)
-    for path in (runs / trained.folder.name).iterdir():
-        if path.name != "records.jsonl":  # records are enough
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+def test_page_of_a_study_has_its_tables_from_records_alone(
+    trained: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "runs" / trained.folder.name
+    place.mkdir(parents=True)
+    shutil.copy(trained.records.path, place)
+    begun = {"label": "FedGaLA", "at": {}, "target": "sketch", "seed": 0, "rounds": 2, "run": place.name}
+    listed = [begun, {**begun, "label": "not begun", "run": "nowhere"}]
     study = tmp_path / "table4-shapes"
     study.mkdir()
-    begun = {"label": "FedGaLA", "target": "sketch", "seed": 0, "rounds": 2, "run": trained.folder.name}
-    listed = [begun, {**begun, "label": "other", "run": "not-begun"}]
-    (study / "study.json").write_text(json.dumps({"study": "table4", "runs": listed}))
-    (study / "table.txt").write_text("accuracy <here>")
+    about = {"study": "table4", "data": {"name": "shapes", "path": "shapes", "domains": ["sketch"]}, "runs": listed}
+    (study / "study.json").write_text(json.dumps(about))
     assert command(["report", str(study)]) == 0
     text = (study / "report.html").read_text()
-    assert "FedGaLA" in text and "accuracy &lt;here&gt;" in text and "1 of 1" in text
+    assert "<h2>table4</h2>" in text and "1 of 1" in text
+    last = trained.records.read("evaluation")[-1]["probe"]["encoder"]["0.1"]
+    assert text.count(f"{100 * sum(last) / len(last):.1f}") >= 2  # in the study's table and in the list
     (study / "study.json").write_text('{"runs": [{}]}')
     assert command(["report", str(study)]) == 2
-    assert "study.json is not the list of a study's runs (KeyError('label'))" in capsys.readouterr().err
+    assert "holds no study" in capsys.readouterr().err
+
+
+def test_many_runs_are_means_over_seeds_with_their_spread(tmp_path: Path) -> None:
+    members = []
+    for seed, target in ((seed, target) for seed in range(7) for target in ("a", "b")):
+        run = tmp_path / f"{target}{seed}"
+        run.mkdir()
+        Records(run / "records.jsonl").append(
+            {"kind": "round", "round": 1, "seconds": 1.0, "loss": seed, "clients": {}}
+        )
+        members.append(Entry("method", {}, target, seed, 1, run))
+    write_study_page(members, tmp_path, tmp_path / "page.html")
+    lines = charts(tmp_path / "page.html")["Training loss"]["data"]
+    assert [line["name"] for line in lines] == ["a", "b"]
+    assert lines[0]["y"] == [3] and lines[0]["error_y"]["array"] == pytest.approx([stdev(range(7))])
 
 
 def test_without_plotly_one_line_says_what_to_install(

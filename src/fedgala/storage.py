@@ -25,6 +25,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+LOCKS = fcntl is not None  # whether the system has any
 METADATA = "fedgala"  # the key of all metadata, as JSON
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # a network disk that keeps none
 KEPT = "nothing was changed; move it away to start afresh"

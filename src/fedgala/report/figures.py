@@ -31,6 +31,7 @@ class Line:
     values: Sequence[float]
     spread: Sequence[float] | None = None
     color: int | None = None  # its place in `COLORS`; by order where not said
+    style: int | None = None  # its symbol and dashes; by order where not said
 
 
 def blank(height: int, x: str, y: str, **layout: Any) -> Figure:
@@ -52,14 +53,15 @@ def curves(lines: Sequence[Line], label: str, *, digits: str = ".3f", range: Seq
     figure = blank(330 + 16 * max(0, len(lines) - 3), "round", label, hovermode="x unified")
     for index, line in enumerate(lines):
         color = COLORS[(index if line.color is None else line.color) % len(COLORS)]
+        dash, symbol = (index // len(COLORS), index) if line.style is None else (line.style, line.style)
         hover = f"%{{y:{digits}}}" + (f" ± %{{error_y.array:{digits}}}" if line.spread else "")
         figure.add_scatter(
             x=list(line.rounds),
             y=list(line.values),
             name=line.name,
             mode="lines+markers" if len(line.rounds) <= 30 else "lines",
-            line={"color": color, "dash": DASHES[index // len(COLORS) % len(DASHES)], "width": 2},
-            marker={"size": 6, "symbol": SYMBOLS[index % len(SYMBOLS)]},
+            line={"color": color, "dash": DASHES[dash % len(DASHES)], "width": 2},
+            marker={"size": 6, "symbol": SYMBOLS[symbol % len(SYMBOLS)]},
             error_y={"array": list(line.spread), "thickness": 1, "width": 3} if line.spread else None,
             hovertemplate=hover,
         )

@@ -59,7 +59,7 @@ def look(run: Run, data: str | None, device: str, watcher: Observer) -> Look:
         raise DataError("the run is not finished: there is no encoder yet")
     config = run.config.data if data is None else replace(run.config.data, path=data)
     dataset = open_dataset(config, watcher)
-    sources, target = split_target(dataset, config.target)
+    sources, target = split_target(dataset, config.target, config.sources)
     watcher.working("looking at the pictures")
     place = choose_device(device)
     encoder = run.encoder.to(place)

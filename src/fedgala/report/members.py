@@ -1,55 +1,25 @@
 """The runs of a folder: those that a study's list names, or all that lie in it. Their records are enough."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from fedgala.config import RunConfig
-from fedgala.errors import ConfigError
-from fedgala.records import Record, Records
 from fedgala.report.configuration import settings, shown
 from fedgala.run import Run
+from fedgala.studies.outcome import MANIFEST, Entry, read_study
 from fedgala.toml import read_toml
 
-MANIFEST = "study.json"  # of a study: which runs are its own, and what stands for each
 APART = ("seed", "data.target", "name", "out", "log")  # settings that make no method of a run
 
 
-@dataclass(frozen=True)
-class Member:
-    """A run among others."""
-
-    label: str  # what it varies
-    target: str
-    seed: int
-    rounds: int  # that it was asked for
-    folder: Path
-
-    @cached_property
-    def records(self) -> Sequence[Record]:
-        """All that was recorded."""
-        return Records(self.folder / "records.jsonl").read()
-
-    def of(self, kind: str) -> list[Record]:
-        """The records of one kind."""
-        return [record for record in self.records if record["kind"] == kind]
-
-    @property
-    def finished(self) -> bool:
-        """Whether all its rounds are recorded."""
-        return any(record["round"] == self.rounds for record in self.of("round"))
-
-
-def find_members(folder: Path) -> list[Member]:
+def find_members(folder: Path) -> list[Entry]:
     """The runs that have begun.
 
     Raises:
         ConfigError: the list of a study is damaged, or a configuration can't be read.
     """
-    found = _listed(folder) if (folder / MANIFEST).exists() else _inside(folder)
+    found = read_study(folder).entries if (folder / MANIFEST).exists() else _inside(folder)
     return [member for member in found if (member.folder / "records.jsonl").exists()]
 
 
@@ -58,22 +28,10 @@ def open_run(folder: Path) -> Run:
     return Run(RunConfig.from_dict(read_toml(folder / "config.toml")), folder)
 
 
-def _listed(folder: Path) -> list[Member]:
-    place = folder.parent / "runs"
-    try:
-        about = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return [
-            Member(str(it["label"]), str(it["target"]), int(it["seed"]), int(it["rounds"]), place / str(it["run"]))
-            for it in about["runs"]
-        ]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder / MANIFEST} is not the list of a study's runs ({error!r})") from error
-
-
-def _inside(folder: Path) -> list[Member]:
+def _inside(folder: Path) -> list[Entry]:
     runs = [open_run(path.parent) for path in sorted(folder.glob("*/config.toml"))]
     return [
-        Member(label, run.config.data.target or "none", run.config.seed, run.config.federation.rounds, run.folder)
+        Entry(label, {}, run.config.data.target or "none", run.config.seed, run.config.federation.rounds, run.folder)
         for label, run in zip(_labels(runs), runs, strict=True)
     ]
 

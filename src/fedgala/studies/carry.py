@@ -55,7 +55,8 @@ def run_study(name: str, ask: Ask, planned: Sequence[Planned], means: Means, wat
         open_dataset(
             DataConfig.from_dict(ask.base.data.to_dict() | {"path": ask.place.path}), Observer()
         )  # decode once
-    tasks = [Task(item.config, STUDIES[name].measures) for item in planned]
+    measures = STUDIES[name].measures
+    tasks = [Task(it.config, measures, f"{it.variant.label}, {it.target}, seed {it.seed}") for it in planned]
     devices, threads = places(means.jobs, means.device)
     summary = carry_out(tasks, devices, threads, watcher, deadline)
     save_exhibit(show(read_study(folder)), folder)

@@ -18,9 +18,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from fedgala.errors import CheckpointError
-from fedgala.storage import locked
+from fedgala.storage import LOCKS, locked
 
 NAME = ".claim"
 BEAT = 15.0  # seconds between touches
@@ -76,7 +77,7 @@ def claimed(folder: Path, beat: float = BEAT, stale: float = STALE, settle: floa
     """
     claim = Claim(folder / NAME)
     with _lock(claim.path):
-        if held_elsewhere(claim.path, stale):
+        if held(claim.path, stale):
             raise Busy(f"{folder} is in use on another machine")
         claim.write()
         time.sleep(settle)
@@ -91,13 +92,17 @@ def claimed(folder: Path, beat: float = BEAT, stale: float = STALE, settle: floa
             keeper.join()
 
 
-def held_elsewhere(path: Path, stale: float) -> bool:
-    """Whether another machine holds the claim: it has its name in it and has touched it lately."""
-    owner = read(path).get("machine")
-    return owner not in (None, machine()) and _age(path) < stale
+def held(path: Path, stale: float) -> bool:
+    """Whether somebody holds a claim that we could lock: has touched it lately, and is on another machine or alive."""
+    owner = read(path)
+    if not owner or _age(path) >= stale:
+        return False
+    if owner.get("machine") != machine():
+        return True
+    return owner.get("process") != os.getpid() and _alive(owner.get("process"))  # a disk that keeps no locks at all
 
 
-def read(path: Path) -> dict[str, str]:
+def read(path: Path) -> dict[str, Any]:
     """What is in a claim; one that is half written has no holder yet, and its writer looks again."""
     try:
         found = json.loads(path.read_text())
@@ -125,8 +130,21 @@ def _age(path: Path) -> float:
         probe.unlink(missing_ok=True)
 
 
+def _alive(process: object) -> bool:
+    try:
+        os.kill(int(str(process)), 0)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 @cache
 def machine() -> str:
-    """What all processes under one kernel have in common, and no others: locks are theirs to share."""
+    """What all processes under one kernel have in common, and no others: locks are theirs to share.
+
+    Where the system has none (Windows) every process is a machine by itself, and staleness decides.
+    """
+    if not LOCKS:
+        return uuid.uuid4().hex
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else f"{uuid.getnode():x}"

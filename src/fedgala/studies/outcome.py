@@ -108,13 +108,13 @@ def read_study(folder: Path, features: str = "encoder") -> Outcome:
     Raises:
         ConfigError: there is none.
     """
+    about = _about(folder)
     try:
-        about = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         runs = folder.parent / "runs"
         entries = tuple(_entry(run, runs) for run in about["runs"])
         name, data = about["study"], about["data"]["name"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder} holds no study ({MANIFEST} is missing or damaged); run it first") from error
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{folder / MANIFEST} is damaged: run the study again, which keeps its runs") from error
     return _outcome(name, data, entries, features)
 
 
@@ -130,8 +130,20 @@ def foreseen(name: str, place: Place, planned: Sequence[Planned]) -> Outcome:
 def find_studies(out: Path, name: str) -> Iterator[Path]:
     """The folders of a study in `out`, one for each data set it was run on."""
     for path in sorted(out.glob(f"*/{MANIFEST}")):
-        if json.loads(path.read_text(encoding="utf-8")).get("study") == name:
+        if _about(path.parent).get("study") == name:
             yield path.parent
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    try:
+        about = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if not isinstance(about, dict):
+            raise ValueError("not an object")
+    except FileNotFoundError as error:
+        raise ConfigError(f"{folder} holds no study: it has no {MANIFEST}; run it first") from error
+    except ValueError as error:
+        raise ConfigError(f"{folder / MANIFEST} is damaged: run the study again, which keeps its runs") from error
+    return about
 
 
 def _outcome(name: str, data: str, entries: tuple[Entry, ...], features: str) -> Outcome:

@@ -23,45 +23,50 @@ class Watcher:
         self.rounds: dict[str, float] = {}  # done, by run
         self.tasks: dict[str, Task] = {}
         self.running: dict[str, str] = {}  # and what is to be said about each
+        self.away: set[str] = set()  # in other hands
         self.ended: dict[str, str] = {}
         self.before = 0.0  # work that was done before the start
 
     def waiting(self, task: Task, rounds: int) -> None:
         """A run is to be done, of which an earlier process did some rounds."""
-        self.tasks[_name(task)], self.rounds[_name(task)] = task, rounds
+        self.tasks[task.name], self.rounds[task.name] = task, rounds
         self.before += rounds * task.config.federation.epochs
 
     def begun(self, task: Task) -> None:
         """A worker has the run."""
-        self.running[_name(task)] = ""
+        self.away.discard(task.name)
+        self.running[task.name] = ""
 
     def progress(self, task: Task, rounds: float, text: str) -> None:
         """A run has got so far."""
-        self.rounds[_name(task)], self.running[_name(task)] = rounds, text
+        self.rounds[task.name], self.running[task.name] = rounds, text
 
     def elsewhere(self, task: Task) -> None:
         """Another process has the run."""
-        self.running.pop(_name(task), None)
+        self.away.add(task.name)
+        self.running.pop(task.name, None)
 
     def finished(self, task: Task, kind: str, text: str) -> None:
         """A run is done, has failed, or was stopped."""
-        name = _name(task)
+        name = task.name
         known = name in self.tasks
         self.running.pop(name, None)
+        self.away.discard(name)
         self.tasks[name], self.ended[name] = task, kind
         if kind == "done":
             self.rounds[name] = task.config.federation.rounds
             if not known:
                 self.before += task.config.federation.rounds * task.config.federation.epochs
         if kind == "failed":
-            self.line(f"FAILED {name}: {text}")
+            self.line(f"FAILED {_title(task)}, in {name}: {text}")
         elif known and kind == "done":
-            self.line(f"{name} is done; {self.status()}")
+            self.line(f"{_title(task)}: done; {self.status()}")
 
     def status(self) -> str:
         """``3 of 32 runs done, 2 at work, about 4 min left``."""
         done = sum(kind == "done" for kind in self.ended.values())
         text = f"{done} of {counted(len(self.tasks), 'run')} done, {len(self.running)} at work"
+        text += f", {len(self.away)} in other hands" if self.away else ""
         left = self.left()
         return text if left is None else f"{text}, about {spoken(left)} left"
 
@@ -76,7 +81,7 @@ class Watcher:
         whole = done = 0.0
         for name, task in self.tasks.items():
             federation = task.config.federation
-            failed = self.ended.get(name) == "failed"
+            failed = self.ended.get(name) == "failed"  # its work is not waited for
             rounds = self.rounds.get(name, 0.0)
             whole += federation.epochs * (rounds if failed else federation.rounds)
             done += federation.epochs * rounds
@@ -123,8 +128,8 @@ class LiveWatcher(Watcher):
 
         whole, done = self.work()
         lines = [
-            f"  {name}  round {self.rounds.get(name, 0):.1f} of {self.tasks[name].config.federation.rounds}  {text}"
-            for name, text in self.running.items()
+            f"  {_title(task)}: round {self.rounds[task.name]:.1f} of {task.config.federation.rounds}  {text}"
+            for task, text in ((self.tasks[name], text) for name, text in self.running.items())
         ]
         return Group(ProgressBar(max(whole, 1e-9), done, width=60), Text("\n".join([self.status(), *lines])))
 
@@ -137,5 +142,5 @@ def spoken(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def _name(task: Task) -> str:
-    return task.config.folder.name
+def _title(task: Task) -> str:
+    return task.title or task.name

@@ -38,6 +38,12 @@ class Task:
 
     config: RunConfig
     measures: tuple[str, ...] = ()
+    title: str = ""  # for people
+
+    @property
+    def name(self) -> str:
+        """Its folder's: what the run is."""
+        return self.config.folder.name
 
     @property
     def run(self) -> Run:
