@@ -450,6 +450,6 @@ def test_the_command_ends_with_a_code_that_tells(machines: Machines, config: Run
     assert [(it["site"], it["status"]) for it in found["sites"]] == known
     (run,) = found["runs"].values()
     assert run["finished"] and run["last_seen"] == dict.fromkeys(SITES, 1)
-    bad = subprocess.run([sys.executable, "-c", code, *words, "--batch-size", "9999", "--patience", "3"],
+    bad = subprocess.run([sys.executable, "-c", code, *words, "--batch-size", "9999", "--patience", "45"],
                          capture_output=True, text=True, check=False)  # fmt: skip
     assert bad.returncode == 2 and "fewer than federation.batch_size" in bad.stderr.splitlines()[-1]

@@ -206,6 +206,14 @@ def test_a_site_names_what_it_can_not_do(folder: Path, tmp_path: Path, over: dic
     assert message in answer.words["error"] and not answer.arrays
 
 
+def test_a_warm_site_refuses_a_batch_that_it_can_not_fill(folder: Path, tmp_path: Path) -> None:
+    site = Site(Place("dark", str(folder / "dark"), tmp_path))
+    for size, wrong in ((8, False), (21, True)):
+        config = RunConfig.from_dict({**TINY, "federation": {**TINY["federation"], "batch_size": size}})
+        answer = site.answer(request(1, Trainer(config, torch.device("cpu")), config, None))
+        assert ("fewer than federation.batch_size = 21" in answer.words.get("error", "")) is wrong
+
+
 def test_a_damaged_state_is_named_and_kept(folder: Path, tmp_path: Path) -> None:
     config = RunConfig.from_dict(TINY)
     trainer = Trainer(config, torch.device("cpu"))

@@ -105,10 +105,10 @@ class FlowerEngine:
             good = {name: update for name, update in good.items() if name not in refused}
             if len(good) >= needed:
                 break
-            state = f"round {broadcast.round}: {len(good)} of at least {needed} sites gave a good answer"
+            reasons = "; ".join(f"{name}: {reason}" for name, reason in it.failed.items())
+            state = f"round {broadcast.round}: {len(good)} of at least {needed} sites gave a good answer ({reasons})"
             if time.monotonic() > end:
-                reasons = "; ".join(f"{name}: {reason}" for name, reason in it.failed.items())
-                raise TrainingError(f"{state} ({reasons}); the last whole round is saved, the same command goes on")
+                raise TrainingError(f"{state}; the last whole round is saved, the same command goes on")
             self.note(f"{state}; asking the others again")
             time.sleep(min(5.0, self.settings.patience / 10))
             clients = sorted({*clients, *self.roll_call()})

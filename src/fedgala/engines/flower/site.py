@@ -99,8 +99,8 @@ class Site:
         key = (config.data, config.partition, config.seed)
         if self._data is None or self._data[0] != key:
             data = open_site(self.place, config, self.watcher)
-            check_batches([data], config.federation.batch_size)
             self._data = key, data.to(trainer.device)
+        check_batches([self._data[1]], config.federation.batch_size)  # of this run: the pictures may be of another
         return self._data[1]
 
     def _reference(
