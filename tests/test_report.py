@@ -265,7 +265,7 @@ def test_page_of_a_study_has_its_tables_from_records_alone(
     assert text.count(f"{100 * sum(last) / len(last):.1f}") >= 2  # in the study's table and in the list
     (study / "study.json").write_text('{"runs": [{}]}')
     assert command(["report", str(study)]) == 2
-    assert "holds no study" in capsys.readouterr().err
+    assert "study.json is damaged" in capsys.readouterr().err
 
 
 def test_many_runs_are_means_over_seeds_with_their_spread(tmp_path: Path) -> None:
