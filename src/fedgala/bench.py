@@ -1,9 +1,9 @@
 """What a training step costs on this machine: its phases, and how near it comes to what the machine can do.
 
-Two ceilings are measured in the same process: the rate of a large matrix product in the precision that training uses,
-and the bandwidth of a large copy. A step's operations and bytes are counted by watching one: operations of its products
-and convolutions, and for every kernel the bytes of what goes in and comes out. Pictures are noise; the arithmetic does
-not care.
+Two ceilings are measured in the same process: the rate of a large product or convolution in the precision that training
+uses, and the bandwidth of a large copy. A step's operations and bytes are counted by watching one: operations of its
+products and convolutions, and for every kernel the bytes of what goes in and comes out. Pictures are noise; the
+arithmetic does not care.
 """
 
 import os
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
@@ -42,7 +43,7 @@ class Cost:
     views: int
     operations: float
     bytes: float
-    matrix: float  # operations per second of a large product
+    matrix: float  # operations per second of a large product or convolution
     bandwidth: float  # bytes per second of a large copy
     memory: dict[str, int]
     machine: dict[str, str]
@@ -182,10 +183,15 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def matrix_rate(device: torch.device, precision: torch.dtype) -> float:
-    """Operations per second of a large matrix product."""
-    side = 8192 if device.type == "cuda" else 1024
+    """Operations per second of a large matrix product, or of a large convolution where that is faster."""
+    side, images = (8192, 1024) if device.type == "cuda" else (1024, 32)
     left, right = (torch.randn(side, side, device=device, dtype=precision) for _ in range(2))
-    return 2 * side**3 / _fastest(lambda: left @ right, device)
+    filters = torch.randn(128, 128, 3, 3, device=device, dtype=precision).contiguous(memory_format=torch.channels_last)
+    maps = torch.randn(images, 128, 32, 32, device=device, dtype=precision)
+    maps = maps.contiguous(memory_format=torch.channels_last)
+    product = 2 * side**3 / _fastest(lambda: left @ right, device)
+    convolution = 2 * maps.numel() * 128 * 9 / _fastest(lambda: F.conv2d(maps, filters, padding=1), device)
+    return max(product, convolution)
 
 
 def copy_rate(device: torch.device) -> float:

@@ -64,7 +64,7 @@ def report(config: RunConfig, cost: "Cost") -> Iterator[str]:
     rate, flow = cost.operations / cost.step, cost.bytes / cost.step
     yield (
         f"{cost.operations / 1e12:.3f} TFLOP in matrix products and convolutions: {rate / 1e12:,.2f} TFLOP/s, "
-        f"{rate / cost.matrix:.0%} of a large product's {cost.matrix / 1e12:,.2f}"
+        f"{rate / cost.matrix:.0%} of a large product's or convolution's {cost.matrix / 1e12:,.2f}"
     )
     yield (
         f"{cost.bytes / 1e9:.2f} GB in and out of kernels: {flow / 1e9:,.1f} GB/s, "
