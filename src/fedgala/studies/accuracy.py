@@ -71,7 +71,8 @@ def _one(
         facts += [_fact(outcome, label, column, ratio, cell) for column, cell in cells.items()]
     if untrained:
         rows.append(["untrained encoder", *(_untrained(outcome, column, ratio) for column in columns)])
-    notes = [*_comparisons(outcome, ratio, compare), *_disagreements(outcome, printed)]
+    margins = _margins(outcome, ratio) if untrained else ()
+    notes = [*margins, *_comparisons(outcome, ratio, compare), *_disagreements(outcome, printed)]
     return Table(_caption(outcome, ratio, printed is not None), ["", *columns], rows, notes), facts
 
 
@@ -117,6 +118,21 @@ def _before(outcome: Outcome, target: str, seed: int, ratio: float) -> float | N
     entry = outcome.find(outcome.labels[0], target, seed)
     start = next((it for it in entry.of("evaluation") if it["round"] == 0), None) if entry else None
     return accuracy(start, ratio, outcome.features)
+
+
+def _margins(outcome: Outcome, ratio: float) -> Iterator[str]:
+    """What training is worth, run by run."""
+    for label in outcome.labels:
+        gains = []
+        for target in outcome.targets:
+            for seed in outcome.seeds:
+                after, before = outcome.final(label, target, seed, ratio), _before(outcome, target, seed, ratio)
+                gains += [after - before] if after is not None and before is not None else []
+        if gains:
+            yield (
+                f"{label} minus untrained: {Cell(tuple(gains)).text(len(gains))} points, least {min(gains):+.1f}, "
+                f"of {len(gains)} runs."
+            )
 
 
 def _caption(outcome: Outcome, ratio: float, printed: bool) -> str:
