@@ -99,6 +99,14 @@ class Projected(nn.Module):
         return projections
 
 
+class WithPredictor(Projected):
+    """On top of it a predictor, whose input and output are projections."""
+
+    def __init__(self, encoder: nn.Module, recipe: Recipe):
+        super().__init__(encoder, recipe)
+        self.predictor = mlp(recipe.output, recipe.predictor, recipe.output)
+
+
 class WithTarget(Projected):
     """Beside it a target network, which follows by a moving average and is never trained itself."""
 

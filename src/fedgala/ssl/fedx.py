@@ -7,21 +7,13 @@ local projections attract the frozen global model's projections, and must relate
 import torch
 from torch import Tensor, nn
 
-from fedgala.ssl.base import Batch, Outcome, Projected, Recipe, SSLMethod, mlp
+from fedgala.ssl.base import Batch, Outcome, SSLMethod, WithPredictor
 from fedgala.ssl.losses import nt_xent_between, relation
-
-
-class FedX(Projected):
-    """Encoder, projector, and a predictor towards the global model."""
-
-    def __init__(self, encoder: nn.Module, recipe: Recipe):
-        super().__init__(encoder, recipe)
-        self.predictor = mlp(recipe.output, recipe.predictor, recipe.output)
 
 
 def loss(module: nn.Module, batch: Batch) -> Outcome:
     """NT(z1, z2) + NT(p1, global z2), and for both the divergence of the views' relations to the others."""
-    assert isinstance(module, FedX) and batch.others is not None and batch.frozen is not None
+    assert isinstance(module, WithPredictor) and batch.others is not None and batch.frozen is not None
     temperature, sharpness, count = module.recipe.temperature, module.recipe.relation, len(batch.views)
     everything = module(_joined(batch))
     projections, others = everything[:count], everything[count:]
@@ -40,4 +32,4 @@ def _joined(batch: Batch) -> Tensor:
     return torch.cat([batch.views, batch.others]).contiguous(memory_format=torch.channels_last)
 
 
-FEDX = SSLMethod(FedX, loss, predictor=True, needs=frozenset({"others", "frozen"}))
+FEDX = SSLMethod(WithPredictor, loss, predictor=True, needs=frozenset({"others", "frozen"}))

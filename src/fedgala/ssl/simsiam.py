@@ -5,21 +5,13 @@ BYOL without a target network: the smallest method with a predictor.
 
 from torch import nn
 
-from fedgala.ssl.base import Batch, Outcome, Projected, Recipe, SSLMethod, mlp
+from fedgala.ssl.base import Batch, Outcome, SSLMethod, WithPredictor
 from fedgala.ssl.losses import negative_cosine
-
-
-class SimSiam(Projected):
-    """Encoder, projector and predictor."""
-
-    def __init__(self, encoder: nn.Module, recipe: Recipe):
-        super().__init__(encoder, recipe)
-        self.predictor = mlp(recipe.output, recipe.predictor, recipe.output)
 
 
 def loss(module: nn.Module, batch: Batch) -> Outcome:
     """The mean negative cosine of each view's prediction and the other's projection."""
-    assert isinstance(module, SimSiam)
+    assert isinstance(module, WithPredictor)
     projections = module(batch.views)
     first, second = projections.detach().chunk(2)
     from_first, from_second = module.predictor(projections).chunk(2)
@@ -27,4 +19,4 @@ def loss(module: nn.Module, batch: Batch) -> Outcome:
     return Outcome(value, projections)
 
 
-SIMSIAM = SSLMethod(SimSiam, loss, predictor=True)
+SIMSIAM = SSLMethod(WithPredictor, loss, predictor=True)
