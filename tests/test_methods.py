@@ -24,7 +24,7 @@ from rounds import begin, play, trainer_for
 
 DOMAINS = tuple(random_domain(name, 20, seed=seed) for seed, name in enumerate(("a", "b", "c")))
 SMALL: dict[str, Any] = {"ssl": {"queue": 12}, "model": {"predictor_hidden": 8}, "federation": {"rounds": 50}}
-UNREFERENCED = ("simclr", "moco", "byol", "simsiam", "adco", "darling")  # centralised
+CENTRALISED = ("simclr", "moco", "byol", "simsiam", "adco", "darling")
 
 
 def configured(method: str, **over: Any) -> RunConfig:
@@ -175,7 +175,7 @@ def test_methods_that_need_labels_or_several_domains_say_so() -> None:
         api.check_method(bare, configured("supervised"))
     with pytest.raises(DataError, match=r"each client has one: that is moco; use --clients 1"):
         api.check_method(DOMAINS, configured("darling", partition={"clients": None}))
-    for name in UNREFERENCED:
+    for name in CENTRALISED:
         api.check_method(clients_of(configured(name)), configured(name))
 
 
